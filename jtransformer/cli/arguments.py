@@ -1,0 +1,154 @@
+"""Reads a command's flags and its config file."""
+
+import ast
+import importlib.util
+import sys
+import types
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+
+from jtransformer.config import to_plain
+from jtransformer.spec import SpecError, Tree, get, nearest
+
+OVERRIDE = "--config."
+
+
+class Experiment(NamedTuple):
+    """A config file, read, with the overrides of the command line applied.
+
+    Attributes:
+        path: The file.
+        question: Its docstring.
+        tree: Its run, the settings of all kinds written out.
+        touched: Dotted paths that the command line set.
+        sweep: What `get_sweep()` returns, None where the file has none.
+    """
+
+    path: Path
+    question: str
+    tree: Tree
+    touched: frozenset[str]
+    sweep: Any
+
+
+def parse(argv: list[str], *, takes_config: bool, switches: tuple[str, ...] = ()) -> flags.FlagValues:
+    """Reads the flags of a command.
+
+    Args:
+        argv: What follows the command.
+        takes_config: Whether it has --config and overrides; they are left to `read_experiment`.
+        switches: Names of flags that are on or off.
+
+    Raises:
+        SpecError: For an unknown flag, a missing one, or a word that is no flag.
+    """
+    values = flags.FlagValues()
+    flags.DEFINE_string("workdir", None, "Directory of the runs.", flag_values=values)
+    if takes_config:
+        flags.DEFINE_string("config", None, "The config file.", flag_values=values)
+    for name in switches:
+        flags.DEFINE_bool(name, False, name, flag_values=values)
+    own = [word for word in argv if not (takes_config and word.startswith(OVERRIDE))]
+    try:
+        stray = values(["jtransformer", *own])[1:]
+    except flags.UnrecognizedFlagError as error:
+        known = ["config.…", *values] if takes_config else list(values)
+        raise SpecError(f"--{error.flagname}", f"is no flag; {nearest(error.flagname, known)}.") from None
+    except flags.Error as error:
+        raise SpecError("", f"{error}") from None
+    if stray:
+        raise SpecError(stray[0], "is no flag; write --workdir DIR and --config.PATH=VALUE.")
+    for name in ("config", "workdir") if takes_config else ("workdir",):
+        if not getattr(values, name):
+            raise SpecError(f"--{name}", f"is missing; add --{name} {name.upper()}.")
+    return values
+
+
+def read_experiment(path: Path, argv: list[str]) -> Experiment:
+    """Loads a config file and applies the overrides `--config.PATH=VALUE` of the command line.
+
+    Raises:
+        SpecError: If the file cannot be used, or an override cannot be applied.
+    """
+    module = _load(path)
+    if not hasattr(module, "get_config"):
+        raise SpecError(str(path), "has no get_config(); see experiments/norm_and_ffn/config.py.")
+    config = module.get_config()
+    if not isinstance(config, ConfigDict):
+        raise SpecError(str(path), f"get_config() must return a ConfigDict, got {type(config).__name__}.")
+    overrides = _overrides(argv)
+    _apply(config, overrides)
+    return Experiment(
+        path=path,
+        question=(module.__doc__ or "").strip(),
+        tree=to_plain(config),
+        touched=frozenset(overrides),
+        sweep=module.get_sweep() if hasattr(module, "get_sweep") else None,
+    )
+
+
+def _load(path: Path) -> types.ModuleType:
+    if not path.is_file():
+        raise SpecError("--config", f"= {str(path)!r} is no file; give a config file in Python.")
+    found = importlib.util.spec_from_file_location("jtransformer_experiment", path)
+    if found is None or found.loader is None:
+        raise SpecError("--config", f"= {str(path)!r} is not a Python file (*.py).")
+    module = importlib.util.module_from_spec(found)
+    # A config folder gains no __pycache__ by being read.
+    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+    try:
+        found.loader.exec_module(module)
+    except (ImportError, SyntaxError, AttributeError, NameError, TypeError, KeyError) as error:
+        problem = f"cannot be loaded ({type(error).__name__}: {error}); mend the file."
+        raise SpecError(str(path), problem) from error
+    finally:
+        sys.dont_write_bytecode = before
+    return module
+
+
+def _overrides(argv: list[str]) -> dict[str, str]:
+    found = {}
+    for word in argv:
+        if word.startswith(OVERRIDE):
+            path, equals, text = word.removeprefix(OVERRIDE).partition("=")
+            if not equals:
+                raise SpecError(word, f"has no value; write {word}=VALUE.")
+            found[path] = text
+    return found
+
+
+def _apply(config: ConfigDict, overrides: dict[str, str]) -> None:
+    """Sets overrides by the config flags of ml_collections, and what those cannot: None."""
+    tree = to_plain(config)
+    parsed = {}
+    for path, text in overrides.items():
+        current = get(tree, path)
+        if isinstance(current, dict):
+            raise SpecError(path, f"is a group of settings; name one of them: {', '.join(current)}.")
+        # Config flags take the type from the current value, so None has none to offer.
+        if text == "None" or current is None:
+            parsed[path] = _literal(text)
+    words = [f"{OVERRIDE}{path}={text}" for path, text in overrides.items() if path not in parsed]
+    words = ["jtransformer", *words]
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=words)
+    try:
+        values(words)
+    except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise SpecError("", f"{error}") from None
+    for path, value in parsed.items():
+        parent, _, name = path.rpartition(".")
+        holder = config
+        for part in filter(None, parent.split(".")):
+            holder = holder[part]
+        holder[name] = value
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

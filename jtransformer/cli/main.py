@@ -1,0 +1,76 @@
+"""Dispatch: one word, then that command's flags."""
+
+import importlib
+import os
+import sys
+
+import jtransformer
+from jtransformer.spec import SpecError, nearest
+
+COMMANDS = {
+    "sweep": "plan a grid, train every missing run, write the page; run it again to continue",
+    "train": "train one run, or continue it",
+    "status": "say what a work directory holds and what is missing",
+    "report": "write the page of a work directory again; works while its sweep runs",
+}
+USER_ERROR, FAILED_RUN, REQUEUE = 2, 1, 75
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command.
+
+    Returns:
+        0; 1 if a run failed; 2 for a user's mistake; 75 if it was asked to stop and should be
+        started again.
+    """
+    arguments = sys.argv[1:] if argv is None else argv
+    if not arguments or arguments[0] in ("--help", "-h", "help"):
+        print(_overview())
+        return 0 if arguments else USER_ERROR
+    if arguments[0] == "--version":
+        print(jtransformer.__version__)
+        return 0
+    name, *rest = arguments
+    if name not in COMMANDS:
+        print(f"jtransformer: {name!r} is no command; {nearest(name, COMMANDS)}.", file=sys.stderr)
+        return USER_ERROR
+    command = importlib.import_module(f"jtransformer.cli.{name}")
+    if any(flag in ("--help", "-h") for flag in rest):
+        print(command.__doc__.strip())
+        return 0
+    _quiet_libraries()
+    try:
+        return command.run(rest)
+    except SpecError as error:
+        print(f"jtransformer {name}: {error}", file=sys.stderr)
+        return USER_ERROR
+    except BrokenPipeError:
+        # The reader has left; nothing is wrong, and nothing more can be said.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {text}" for name, text in COMMANDS.items()]
+    return "\n".join(
+        [
+            "jtransformer: does this change to a Transformer help, by how much, how sure are we?",
+            "",
+            "usage: jtransformer COMMAND --help",
+            "",
+            *lines,
+            "",
+            "example: jtransformer sweep --config experiments/norm_and_ffn/config.py "
+            "--workdir runs/norm_and_ffn",
+        ]
+    )
+
+
+def _quiet_libraries() -> None:
+    """Keeps what libraries say about themselves off the terminal; errors stay."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import logging
+
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    logging.getLogger("jax").setLevel(logging.ERROR)

@@ -1,0 +1,211 @@
+"""
+jtransformer sweep --config FILE --workdir DIR [--config.PATH=VALUE ...] [flags]
+
+Plans a grid of runs, trains every run that is missing, and writes DIR/report/index.html.
+Running the same command again continues: finished runs are not repeated, an interrupted one goes
+on from its newest checkpoint, and results.csv is the same to the bit.
+
+  --config FILE          a Python file with get_config() and get_sweep()
+  --config.PATH=VALUE    change one setting of get_config(), e.g. --config.training.steps=100;
+                         None unsets an optional one
+  --workdir DIR          where runs, checkpoints and the page are written
+  --dry_run              check everything and print the plan; train and write nothing
+  --accept_environment   go on although versions or devices have changed since the sweep began
+
+example: jtransformer sweep --config experiments/norm_and_ffn/config.py --workdir runs/norm_and_ffn
+
+exit code: 0; 1 if a run failed; 2 for a mistake in the input; 75 if it was asked to stop (SIGTERM)
+and should be started again.
+"""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from jtransformer import records
+from jtransformer.cli.arguments import parse, read_experiment
+from jtransformer.cli.main import FAILED_RUN, REQUEUE
+from jtransformer.cli.preflight import check_space, check_writable, locked
+from jtransformer.cli.progress import Progress, say
+from jtransformer.cli.report import show
+from jtransformer.cli.stopping import stop_requests
+from jtransformer.spec import DataSpec, SpecError
+from jtransformer.sweep import (
+    Cell,
+    PairingError,
+    Plan,
+    adopt,
+    check_continuation,
+    execute,
+    make_plan,
+    manifest,
+    missing,
+    read_declaration,
+)
+
+
+def run(argv: list[str]) -> int:
+    """Runs the command; see the module's docstring."""
+    flags = parse(argv, takes_config=True, switches=("dry_run", "accept_environment"))
+    workdir = Path(flags.workdir)
+    experiment = read_experiment(Path(flags.config), argv)
+    if experiment.sweep is None:
+        raise SpecError(flags.config, "has no get_sweep(); add one, or use `jtransformer train`.")
+    texts = _Texts()
+    plan = make_plan(
+        experiment.tree,
+        read_declaration(experiment.sweep),
+        texts.sha256,
+        touched=experiment.touched,
+    )
+    texts.check(plan)
+    old = _old_manifest(workdir)
+    if old:
+        plan = adopt(plan, old)
+    command = shlex.join(["jtransformer", "sweep", *argv])
+    about = {
+        "title": experiment.path.parent.name or experiment.path.stem,
+        "question": experiment.question,
+        "command": command,
+        "data": texts.describe(plan.base.data),
+    }
+    new = manifest(plan, about)
+    grown = check_continuation(old, new, workdir) if old else 0
+    if flags.dry_run:
+        _print_plan(plan, new)
+        return 0
+    check_writable(workdir)
+    with locked(workdir):
+        if grown:
+            say(f"The sweep in {workdir} grows by {grown} runs.")
+        return _train_and_report(plan, new, workdir, flags.accept_environment)
+
+
+def _train_and_report(plan: Plan, new: dict[str, Any], workdir: Path, accept: bool) -> int:
+    todo = missing(plan, workdir)
+    check_space(workdir, [cell.spec for cell in todo])
+    if todo:
+        _prepare_jax(workdir, plan, accept)
+    records.write_json(records.SweepFiles(workdir).manifest, new)
+    try:
+        failed = _train(plan, workdir, todo, accept) if todo else 0
+    except PairingError as error:
+        say(f"jtransformer sweep: {error}")
+        return FAILED_RUN
+    if failed is None:
+        say("Stopped as asked; everything is saved. Run the same command to continue.")
+        return REQUEUE
+    show(workdir)
+    if failed:
+        say(f"{failed} runs failed; each has its traceback in failure.json. Run again to retry.")
+    return FAILED_RUN if failed else 0
+
+
+def _train(plan: Plan, workdir: Path, todo: list[Cell], accept: bool) -> int | None:
+    """Trains the missing cells; returns how many failed, None if it was asked to stop."""
+    from jtransformer.training import Hooks, Interrupted, Trainer
+
+    by_spec = {cell.spec: cell for cell in plan.cells}
+    waiting = {cell.fingerprint for cell in todo}
+    states = {
+        cell.fingerprint: "pending" if cell.fingerprint in waiting else "done"
+        for cell in plan.cells
+    }
+    with stop_requests() as should_stop, Progress(plan, states) as progress:
+        hooks = Hooks(
+            on_row=lambda spec, row: progress.on_row(by_spec[spec], row),
+            should_stop=should_stop,
+            accept_environment=accept,
+        )
+        try:
+            return execute(plan, workdir, Trainer(hooks).train, progress.on_done)
+        except Interrupted:
+            return None
+
+
+def _prepare_jax(workdir: Path, plan: Plan, accept: bool) -> None:
+    """Turns the compile cache on, and refuses another environment than the runs began in."""
+    import jax
+
+    from jtransformer.training import check_same_environment, environment
+
+    cache = records.SweepFiles(workdir).compile_cache
+    jax.config.update("jax_compilation_cache_dir", str(cache.absolute()))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    if accept:
+        return
+    present = environment()
+    for cell in plan.cells:
+        recorded = records.RunFiles(workdir / cell.directory).environment
+        if recorded.exists():
+            check_same_environment(records.read_json(recorded), present)
+
+
+def _old_manifest(workdir: Path) -> dict[str, Any] | None:
+    path = records.SweepFiles(workdir).manifest
+    return records.read_json(path) if path.exists() else None
+
+
+class _Texts:
+    """The texts of a sweep, each read once."""
+
+    def __init__(self):
+        self._corpora: dict[DataSpec, Any] = {}
+
+    def sha256(self, spec: DataSpec) -> str:
+        return self._load(spec).sha256
+
+    def check(self, plan: Plan) -> None:
+        """Refuses a text that cannot fill a batch of some cell."""
+        from jtransformer import data
+
+        for cell in plan.cells:
+            corpus = self._load(cell.spec.data)
+            data.check_batch(corpus, cell.spec.data, cell.spec.training.batch_size)
+
+    def describe(self, spec: DataSpec) -> dict[str, Any]:
+        """Returns what the manifest says of a text, yardsticks included."""
+        import numpy as np
+
+        from jtransformer import data
+
+        corpus = self._load(spec)
+        parts = {"train": corpus.train, "validation": corpus.validation, "test": corpus.test}
+        whole = np.concatenate(list(parts.values()))
+        simple = data.yardsticks(corpus)
+        return {
+            "source": spec.source.kind,
+            "sha256": corpus.sha256,
+            "bytes": len(whole),
+            **{f"{name}_bytes": len(part) for name, part in parts.items()},
+            "distinct_bytes": len(np.unique(whole)),
+            "unigram_nll": simple.unigram,
+            "bigram_nll": simple.bigram,
+            "xz_nll": simple.xz,
+        }
+
+    def _load(self, spec: DataSpec) -> Any:
+        from jtransformer import data
+
+        if spec not in self._corpora:
+            self._corpora[spec] = data.load(spec)
+        return self._corpora[spec]
+
+
+def _print_plan(plan: Plan, new: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{len(plan.arms)} arms, {len(plan.cells)} runs")
+    for heading in ("arm", "solved", "parameters", "mismatch", "training MFLOP/token"):
+        table.add_column(heading, justify="left" if heading in ("arm", "solved") else "right")
+    for arm in new["arms"]:
+        solved = ", ".join(f"{path.split('.')[-1]} {value}" for path, value in arm["matched"].items())
+        name = arm["name"] + (" (baseline)" if arm["name"] == plan.baseline else "")
+        flops = arm["training_flops_per_token"] / 1e6
+        table.add_row(
+            name, solved, f"{arm['parameters']:,}", f"{arm['residual']:+.3%}", f"{flops:.3f}"
+        )
+    Console().print(table)
+    tuned = {path: list(values) for path, values in plan.declaration.nuisance.items()}
+    print(f"tuned per arm: {tuned}; seeds: {list(plan.declaration.seeds)}")

@@ -1,0 +1,56 @@
+"""
+jtransformer train --config FILE --workdir DIR [--config.PATH=VALUE ...] [--accept_environment]
+
+Trains the run of get_config() in DIR, or continues it from its newest checkpoint.
+
+example: jtransformer train --config experiments/norm_and_ffn/config.py \\
+             --config.training.steps=100 --workdir runs/one
+"""
+
+from pathlib import Path
+from typing import Any
+
+from jtransformer.cli.arguments import parse, read_experiment
+from jtransformer.cli.main import REQUEUE
+from jtransformer.cli.preflight import check_space, check_writable, locked
+from jtransformer.cli.progress import say
+from jtransformer.cli.stopping import stop_requests
+from jtransformer.spec import from_tree
+
+
+def run(argv: list[str]) -> int:
+    """Runs the command; see the module's docstring."""
+    from jtransformer.training import Hooks, Interrupted, Trainer
+
+    flags = parse(argv, takes_config=True, switches=("accept_environment",))
+    experiment = read_experiment(Path(flags.config), argv)
+    spec = from_tree(experiment.tree, touched=experiment.touched)
+    workdir = Path(flags.workdir)
+    check_writable(workdir)
+    check_space(workdir, [spec])
+
+    def show(spec: Any, row: dict[str, Any]) -> None:
+        validation = row["validation_nll"]
+        measured = f"  validation {validation:.4f}" if validation is not None else ""
+        print(
+            f"step {row['step']:>6}  train {row['train_nll']:.4f}{measured}  nats/byte  "
+            f"gradient norm {row['gradient_norm']:.3f}  {row['tokens_per_second'] / 1e3:.0f}k tokens/s",
+            flush=True,
+        )
+
+    with locked(workdir), stop_requests() as should_stop:
+        hooks = Hooks(on_row=show, should_stop=should_stop, accept_environment=flags.accept_environment)
+        try:
+            status = Trainer(hooks).train(spec, workdir)
+        except Interrupted as stop:
+            say(f"jtransformer train: {stop}")
+            return REQUEUE
+    result = status["result"]
+    if status["state"] == "diverged":
+        print(f"diverged at step {result['diverged_at']}")
+    else:
+        print(
+            f"{status['state']}: validation {result['validation_nll']:.4f}, "
+            f"test {result['test_nll']:.4f} nats/byte, {result['parameters']:,} parameters"
+        )
+    return 0

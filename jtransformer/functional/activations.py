@@ -1,0 +1,80 @@
+"""Pointwise non-linearities.
+
+Two of them are easy to confuse and are different functions: `gelu` is the exact form with
+the normal distribution function (BERT), `gelu_tanh` an approximation that published models
+were trained with (GPT-1, GPT-2, T5 v1.1, Gemma).
+
+Sources: ReLU, Nair and Hinton 2010, sec. 2,
+https://www.cs.toronto.edu/~hinton/absps/reluICML.pdf; squared ReLU, So et al. 2021, sec. 4,
+https://arxiv.org/abs/2109.08668; GELU and its tanh form, Hendrycks and Gimpel 2016, sec. 2,
+https://arxiv.org/abs/1606.08415; SiLU, Elfwing et al. 2017, sec. 2,
+https://arxiv.org/abs/1702.03118 (Swish with beta = 1: Ramachandran et al. 2017,
+https://arxiv.org/abs/1710.05941).
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jtransformer.functional._arrays import statistics_dtype
+
+
+def identity(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Returns `x`: the gate of a bilinear unit."""
+    return x
+
+
+def relu(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Computes `max(x, 0)` with slope 0 at 0.
+
+    `jnp.maximum(x, 0)` alone has slope 1/2 there. NaN stays NaN.
+    """
+    return jnp.where(x <= 0, jnp.zeros_like(x), x)
+
+
+def relu_squared(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Computes `max(x, 0)^2`."""
+    return jnp.square(relu(x))
+
+
+def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Computes `x Phi(x)` exactly, Phi being the standard normal distribution function.
+
+    Written with erfc, which keeps its relative precision far to the left.
+
+    Returns:
+        The activation in `x.dtype`, computed in at least float32.
+    """
+    raised = x.astype(statistics_dtype(x))
+    return (0.5 * raised * jax.lax.erfc(raised * -math.sqrt(0.5))).astype(x.dtype)
+
+
+def gelu_tanh(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Computes `x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`, which is not `gelu`.
+
+    It differs from `gelu` by up to 4.7e-4 (at |x| = 2.7).
+
+    Returns:
+        The activation in `x.dtype`, computed in at least float32 (a float16 cube overflows
+        at 41).
+    """
+    raised = x.astype(statistics_dtype(x))
+    inner = math.sqrt(2 / math.pi) * (raised + 0.044715 * raised * raised * raised)
+    return (0.5 * raised * (1 + jnp.tanh(inner))).astype(x.dtype)
+
+
+def sigmoid(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Computes `1 / (1 + exp(-x))`."""
+    return jax.lax.logistic(x)
+
+
+def silu(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Computes `x sigmoid(x)`: unbounded above, never below -0.279."""
+    return x * sigmoid(x)
+
+
+def tanh(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Computes the hyperbolic tangent."""
+    return jnp.tanh(x)

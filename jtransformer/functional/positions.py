@@ -1,0 +1,73 @@
+"""Absolute positions that are added to the embeddings: sinusoidal and learned.
+
+Sources: Vaswani et al. 2017, sec. 3.5, https://arxiv.org/abs/1706.03762; the concatenated
+layout is that of the authors' code, tensor2tensor (`get_timing_signal_1d`),
+https://github.com/tensorflow/tensor2tensor, and of fairseq; learned positions, Gehring et al.
+2017, sec. 3.1, https://arxiv.org/abs/1705.03122.
+"""
+
+from typing import Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from jtransformer.functional.embedding import embed
+
+
+def sinusoidal_positions(
+    T: int,
+    D: int,
+    *,
+    layout: Literal["interleaved", "concatenated"] = "interleaved",
+) -> Float[Array, "T D"]:
+    """Computes the sines and cosines of the positions 0 … T - 1.
+
+    "interleaved" is the paper's: feature 2i is `sin(t w)` and feature 2i + 1 is `cos(t w)` with
+    `w = 10000^(-2i/D)`; an odd width ends with a sine. "concatenated" has all sines, then all
+    cosines, with its own frequencies `w = 10000^(-i/(C - 1))` for C = D // 2 pairs; an odd
+    width ends with zeros. The two are no permutation of each other.
+
+    Args:
+        T: Number of positions.
+        D: Model width.
+        layout: Which of the two.
+
+    Returns:
+        The table in the default float dtype; angles are formed in float64, so that it is right
+        to the last digits at any position.
+
+    Raises:
+        ValueError: If T or D is too small or `layout` is unknown.
+    """
+    if T < 0 or D < 2:
+        raise ValueError(f"Sinusoidal positions need T >= 0 and D >= 2, got T={T}, D={D}.")
+    positions_Tx = np.arange(T, dtype=np.float64)[:, None]
+    table_TD = np.zeros((T, D))
+    if layout == "interleaved":
+        angle = positions_Tx * 10_000.0 ** (-np.arange(0, D, 2) / D)
+        table_TD[:, 0::2] = np.sin(angle)
+        table_TD[:, 1::2] = np.cos(angle[:, : D // 2])
+    elif layout == "concatenated":
+        C = D // 2
+        angle = positions_Tx * 10_000.0 ** (-np.arange(C) / max(C - 1, 1))
+        table_TD[:, :C] = np.sin(angle)
+        table_TD[:, C : 2 * C] = np.cos(angle)
+    else:
+        raise ValueError(f"Unknown layout {layout!r}; use 'interleaved' or 'concatenated'.")
+    return jnp.asarray(table_TD)
+
+
+def learned_positions(
+    positions: Int[Array, "*batch"], table: Float[Array, "M D"]
+) -> Float[Array, "*batch D"]:
+    """Looks up one learned vector per position.
+
+    Args:
+        positions: Token positions, in 0 … M - 1.
+        table: One row per position.
+
+    Raises:
+        ValueError: As `embed`, if a position whose value is known lies beyond the table.
+    """
+    return embed(positions, table)

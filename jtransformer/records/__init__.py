@@ -1,0 +1,39 @@
+"""Files of a work directory: the only place where runs and statistics meet.
+
+JSON for what is written once, JSON lines for what grows. Standard library only, so that the
+state of a sweep can be read anywhere.
+"""
+
+from jtransformer.records.files import (
+    append_row,
+    read_json,
+    read_rows,
+    truncate_rows,
+    write_json,
+    write_text,
+)
+from jtransformer.records.layout import (
+    SCHEMA,
+    RunFiles,
+    RunRecord,
+    SweepFiles,
+    SweepRecord,
+    load_run,
+    load_sweep,
+)
+
+__all__ = [
+    "SCHEMA",
+    "RunFiles",
+    "RunRecord",
+    "SweepFiles",
+    "SweepRecord",
+    "append_row",
+    "load_run",
+    "load_sweep",
+    "read_json",
+    "read_rows",
+    "truncate_rows",
+    "write_json",
+    "write_text",
+]

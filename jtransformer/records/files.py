@@ -1,0 +1,104 @@
+"""Reading and writing of records, such that a kill at any moment leaves them whole.
+
+A file is replaced by renaming a finished copy over it; a line is complete when its newline is
+on disk. A line torn by a kill is therefore recognisable, and is dropped on reading.
+"""
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+ERRORS = "backslashreplace"
+"""A file name that is not UTF-8 reaches us with lone surrogates; JSON escapes them so."""
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replaces a file by `text`, atomically and durably."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with open(temporary, "w", encoding="utf-8", errors=ERRORS, newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    _sync_directory(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replaces a JSON file, atomically and durably.
+
+    Args:
+        path: The file; its directory exists.
+        value: Plain data. A number that is not finite is written as null.
+    """
+    text = json.dumps(_finite(value), indent=1, allow_nan=False, ensure_ascii=False)
+    write_text(path, text + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Reads a JSON file.
+
+    Raises:
+        ValueError: If the file is not JSON; the message names it.
+        FileNotFoundError: If it does not exist.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        problem = f"{path} is damaged ({error}); delete it to have it made again."
+        raise ValueError(problem) from error
+
+
+def append_row(path: Path, row: dict[str, Any]) -> None:
+    """Appends one JSON line, durably: a checkpoint made afterwards never lacks its rows."""
+    line = json.dumps(_finite(row), allow_nan=False, ensure_ascii=False) + "\n"
+    with open(path, "a", encoding="utf-8", errors=ERRORS, newline="\n") as file:
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Reads JSON lines up to the first incomplete one; a missing file has no rows."""
+    if not path.exists():
+        return []
+    rows = []
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            break
+        if not isinstance(row, dict):
+            break
+        rows.append(row)
+    return rows
+
+
+def truncate_rows(path: Path, step: int) -> None:
+    """Keeps the rows up to and including `step`, as a run does that resumes from that step.
+
+    Args:
+        path: A file of rows that have a "step"; it may be missing.
+        step: The newest step that is kept; 0 keeps none.
+    """
+    kept = [row for row in read_rows(path) if row["step"] <= step]
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,156 @@
+"""Where each file of a run and of a sweep lies, and how they are read back."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Literal
+
+from jtransformer.records.files import read_json, read_rows
+
+SCHEMA = 1
+"""Version of the file formats; part of every fingerprint."""
+
+State = Literal["pending", "running", "done", "diverged", "failed"]
+COMPLETE = ("done", "diverged")
+"""What a status may say; without one the state follows from the other files."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFiles:
+    """Paths of one run's directory."""
+
+    directory: Path
+
+    @property
+    def spec(self) -> Path:
+        return self.directory / "spec.json"
+
+    @property
+    def environment(self) -> Path:
+        return self.directory / "environment.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.directory / "metrics.jsonl"
+
+    @property
+    def events(self) -> Path:
+        """What went wrong and was survived: damaged checkpoints, interruptions."""
+        return self.directory / "events.jsonl"
+
+    @property
+    def status(self) -> Path:
+        """Exists, by an atomic rename, exactly when the run is complete."""
+        return self.directory / "status.json"
+
+    @property
+    def failure(self) -> Path:
+        return self.directory / "failure.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.directory / "checkpoints"
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepFiles:
+    """Paths of one sweep's work directory."""
+
+    directory: Path
+
+    @property
+    def manifest(self) -> Path:
+        return self.directory / "sweep.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.directory / "sweep.lock"
+
+    @property
+    def compile_cache(self) -> Path:
+        return self.directory / "compile_cache"
+
+    @property
+    def report(self) -> Path:
+        return self.directory / "report"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunRecord:
+    """What one run has left on disk.
+
+    `cell` is the run's row in the manifest (arm, nuisance setting, seed, fingerprint, directory).
+    """
+
+    cell: dict[str, Any]
+    state: State
+    status: dict[str, Any] | None
+    metrics: list[dict[str, Any]]
+    environment: dict[str, Any] | None
+    failure: dict[str, Any] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepRecord:
+    """A sweep's manifest and its runs, in the manifest's order."""
+
+    manifest: dict[str, Any]
+    runs: tuple[RunRecord, ...]
+
+
+def load_run(directory: Path, cell: dict[str, Any]) -> RunRecord:
+    """Reads one run, finished or not.
+
+    Raises:
+        ValueError: If a file is damaged, or a status belongs to another fingerprint.
+    """
+    files = RunFiles(directory)
+    status = _read_object(files.status)
+    if status is not None and status.get("fingerprint") != cell["fingerprint"]:
+        raise ValueError(
+            f"{files.status} belongs to fingerprint {status.get('fingerprint')}, the sweep expects "
+            f"{cell['fingerprint']}; delete that run's directory to train it again."
+        )
+    failure = _read_object(files.failure)
+    if status is not None:
+        state = status.get("state")
+        if state not in COMPLETE:
+            raise ValueError(f"{files.status} is damaged (its state is {state!r}); delete it to "
+                             "have it made again.")  # fmt: skip
+    elif failure is not None:
+        state = "failed"
+    else:
+        state = "running" if files.metrics.exists() else "pending"
+    environment = _read_object(files.environment)
+    return RunRecord(cell, state, status, read_rows(files.metrics), environment, failure)
+
+
+def load_sweep(workdir: Path) -> SweepRecord:
+    """Reads a work directory, finished or not.
+
+    Raises:
+        FileNotFoundError: If it holds no sweep.
+        ValueError: If a file is damaged, or the sweep was written in another format.
+    """
+    manifest_path = SweepFiles(workdir).manifest
+    manifest = _read_object(manifest_path)
+    if manifest is None:
+        raise FileNotFoundError(f"{workdir} holds no sweep (sweep.json is missing).")
+    if manifest.get("schema") != SCHEMA:
+        raise ValueError(
+            f"{manifest_path} has format {manifest.get('schema')!r}, this version of jtransformer "
+            f"reads {SCHEMA}; use the version that wrote it."
+        )
+    runs = tuple(load_run(workdir / cell["directory"], cell) for cell in manifest["cells"])
+    return SweepRecord(manifest, runs)
+
+
+def _read_object(path: Path) -> dict[str, Any] | None:
+    """Reads a JSON file that holds an object; None if there is no such file."""
+    if not path.exists():
+        return None
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise ValueError(
+            f"{path} is damaged (it holds no object); delete it to have it made again."
+        )
+    return value

@@ -1,0 +1,7 @@
+"""The report of a sweep: tables, figures and one self-contained page."""
+
+from jtransformer.report.sentences import answer, caveats
+from jtransformer.report.summary import BRIEF, COLUMNS, Column, summary_table
+from jtransformer.report.write import write
+
+__all__ = ["BRIEF", "COLUMNS", "Column", "answer", "caveats", "summary_table", "write"]

@@ -1,0 +1,169 @@
+"""The figures, as Vega-Lite specs by Altair: one definition for the page and for paper."""
+
+from typing import Any
+
+import altair as alt
+
+from jtransformer.records import SweepRecord
+from jtransformer.report import style
+from jtransformer.report.forest import forest
+from jtransformer.report.style import Figure
+from jtransformer.stats import (
+    Analysis,
+    difference_curves,
+    learning_curves,
+    mean_learning_curves,
+    mean_nuisance_curves,
+    nuisance_curves,
+)
+
+_STEPS = alt.Scale(domainMin=0, nice=False)
+
+
+def figures(record: SweepRecord, analysis: Analysis, theme: style.Theme) -> list[Figure]:
+    """Draws every figure that there is data for, in a theme; an empty sweep has none."""
+    curves = learning_curves(record, analysis)
+    found = []
+    if any(arm.comparison for arm in analysis.arms):
+        found.append(forest(analysis, theme))
+    for split in ("validation", "train"):
+        part = curves[curves["split"] == split]
+        if len(part):
+            found.append(_learning(analysis, split, part, theme))
+    paired = difference_curves(curves.query("split == 'validation'"), analysis.baseline)
+    if len(paired):
+        found.append(_difference_curves(analysis, paired, theme))
+    tuned = nuisance_curves(record, analysis)
+    for factor in dict.fromkeys(tuned["factor"]):
+        part = tuned[tuned["factor"] == factor]
+        if len(set(part["value"])) > 1:
+            found.append(_nuisance(analysis, factor, part, theme))
+    return found
+
+
+def _learning(analysis: Analysis, split: str, curves: Any, theme: style.Theme) -> Figure:
+    color, toggle = style.arm_color(analysis, theme)
+    x = alt.X("step:Q", title="step", axis=alt.Axis(tickCount=6), scale=_STEPS)
+    low, high = _frame(analysis, curves["nll"])
+    scale = alt.Scale(domain=[low, high], nice=False)
+    y = alt.Y("nll:Q", title=f"{split} NLL, nats/byte", scale=scale)
+    chart = alt.layer(
+        *_yardsticks(analysis, y, theme.ink),
+        *_lines(curves, len(analysis.seeds), toggle, {"x": x, "y": y, "color": color}),
+    )
+    what = {
+        "validation": "Loss over the whole validation split",
+        "train": "Loss of single training batches, before each update",
+    }[split]
+    return Figure(
+        name=f"learning_{split}",
+        title=f"Learning curves, {split}",
+        caption=f"{what}, at each arm's chosen setting. Bold: mean over all seeds; thin: each "
+        "seed. Dashed: yardsticks on the validation bytes. The frame starts at the unigram "
+        "entropy; what lies above is cut. Click a name to single it out (shift adds).",
+        spec=style.apply(chart.add_params(toggle).properties(height=330), theme),
+    )
+
+
+def _difference_curves(analysis: Analysis, paired: Any, theme: style.Theme) -> Figure:
+    color, toggle = style.arm_color(analysis, theme)
+    x = alt.X("step:Q", title="step", axis=alt.Axis(tickCount=6), scale=_STEPS)
+    y = alt.Y(
+        "nll:Q",
+        title=f"validation NLL minus {analysis.baseline}, nats/byte",
+        axis=alt.Axis(format="+~g", tickCount=7),
+    )
+    zero = alt.Chart(style.data([{"nll": 0}])).mark_rule(strokeDash=[3, 3], opacity=0.6)
+    chart = alt.layer(
+        zero.encode(y="nll:Q", color=alt.value(theme.ink)),
+        *_lines(paired, len(analysis.seeds), toggle, {"x": x, "y": y, "color": color}),
+    )
+    return Figure(
+        name="difference_curves",
+        title="Differences along training",
+        caption="Each arm's validation loss minus the baseline's at the same seed and step "
+        "(negative: lower, better). Bold: mean over all seeds; thin: each seed.",
+        spec=style.apply(chart.add_params(toggle).properties(height=330), theme),
+    )
+
+
+def _lines(curves: Any, seeds: int, toggle: alt.Parameter, encoding: dict[str, Any]) -> list[Any]:
+    """Draws each seed thin and, where every seed has a loss, their mean bold."""
+    thin = alt.Chart(style.data(curves)).mark_line(strokeWidth=1, clip=True)
+    layers = [thin.encode(**encoding, detail="seed:N", opacity=style.dim(toggle, 0.35))]
+    means = mean_learning_curves(curves, seeds)
+    if len(means):
+        tip = ["arm:N", "step:Q", "tokens:Q", alt.Tooltip("nll:Q", format=".4f")]
+        mean = alt.Chart(style.data(means)).encode(
+            **encoding, opacity=style.dim(toggle, 1.0), tooltip=tip
+        )
+        layers.append(mean.mark_line(strokeWidth=2.4, clip=True))
+        layers.append(mean.mark_point(filled=True, size=24, clip=True))
+    return layers
+
+
+def _frame(analysis: Analysis, losses: Any) -> tuple[float, float]:
+    """Frames what is below the unigram entropy: the descent from ln 256 would hide the rest."""
+    data = analysis.data
+    low = min(float(losses.min()), data["xz_nll"])
+    high = data["unigram_nll"] if float(losses.min()) < data["unigram_nll"] else losses.max()
+    margin = 0.05 * (float(high) - low)
+    return low - margin, float(high) + margin
+
+
+def _yardsticks(analysis: Analysis, y: alt.Y, ink: str) -> list[Any]:
+    labels = {"unigram_nll": "unigram", "bigram_nll": "bigram", "xz_nll": "xz -9"}
+    rows = [
+        {"nll": analysis.data[key], "label": f"{label} {analysis.data[key]:.4f}"}
+        for key, label in labels.items()
+    ]
+    base = alt.Chart(style.data(rows)).encode(y=y, color=alt.value(ink))
+    return [
+        base.mark_rule(strokeDash=[5, 4], opacity=0.55, clip=True),
+        base.mark_text(align="right", dy=-6, dx=-2, fontSize=10.5, opacity=0.8).encode(
+            x=alt.value("width"), text="label:N"
+        ),
+    ]
+
+
+def _nuisance(analysis: Analysis, factor: str, curves: Any, theme: style.Theme) -> Figure:
+    name = factor.rsplit(".", 1)[-1].replace("_", " ")
+    color, toggle = style.arm_color(analysis, theme)
+    values = sorted(curves["value"].unique().tolist())
+    kind = "log" if values[0] > 0 else "linear"
+    x = alt.X(
+        "value:Q",
+        title=name + (" (log scale)" if kind == "log" else ""),
+        scale=alt.Scale(type=kind, nice=False, padding=24),
+        axis=alt.Axis(values=values, format="~g", grid=False),
+    )
+    y = alt.Y("nll:Q", title="final validation NLL, nats/byte", scale=alt.Scale(zero=False))
+    thin, bold = style.dim(toggle, 0.45), style.dim(toggle, 1.0)
+    means = mean_nuisance_curves(curves, len(analysis.seeds))
+    chosen = {a.name: a.choice.nuisance[factor] for a in analysis.arms if a.choice}
+    best = [row for row in means.to_dict("records") if row["value"] == chosen.get(row["arm"])]
+    tip = ["arm:N", alt.Tooltip("value:Q", title=name), alt.Tooltip("nll:Q", format=".4f")]
+    finite, diverged = curves.query("nll == nll"), curves.query("nll != nll")
+    mean = alt.Chart(style.data(means)).encode(x=x, y=y, color=color, opacity=bold, tooltip=tip)
+    layers = []
+    if len(finite):
+        point = alt.Chart(style.data(finite)).mark_point(size=22, strokeWidth=1)
+        encoding = {"color": color, "opacity": thin, "tooltip": [*tip, "seed:N"]}
+        layers.append(point.encode(x=x, y=y, **encoding))
+    if len(means):
+        layers.append(mean.mark_line(strokeWidth=2))
+    if best:
+        layers.append(mean.mark_point(filled=True, size=110).properties(data=style.data(best)))
+    if len(diverged):
+        layers.append(
+            alt.Chart(style.data(diverged))
+            .mark_point(shape="cross", angle=45, size=70, filled=True)
+            .encode(x=x, y=alt.value(6), color=color, tooltip=["arm:N", "seed:N", "state:N"])
+        )
+    return Figure(
+        name=f"tuning_{factor.rsplit('.', 1)[-1]}",
+        title=f"Tuning the {name}",
+        caption="Open: each seed. Line: mean where every seed finished. Filled: the chosen "
+        "value. A cross at the top is a run that diverged.",
+        spec=style.apply(alt.layer(*layers).add_params(toggle).properties(height=330), theme),
+    )

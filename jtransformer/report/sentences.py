@@ -1,0 +1,169 @@
+"""Sentences of the page, by rule from the analysis."""
+
+from jtransformer.report import numbers
+from jtransformer.stats import Analysis, ArmAnalysis, bits
+
+
+def answer(analysis: Analysis) -> str:
+    """Says in one sentence what came out."""
+    runs = analysis.runs
+    if not runs.finished:
+        return f"No run has finished yet (0 of {runs.planned}), so there is nothing to say."
+    others = [arm for arm in analysis.arms if arm.name != analysis.baseline]
+    if not others:
+        return "The sweep has one arm, so there is nothing to compare."
+    clauses = [
+        _direction(others, "better", analysis.baseline),
+        _direction(others, "worse", analysis.baseline),
+        _untold(others),
+        _diverging(analysis.arms),
+        *_uncompared(others, analysis),
+    ]
+    text = "; ".join(clause for clause in clauses if clause)
+    prefix = "" if runs.complete else f"provisional, {runs.finished} of {runs.planned} runs: "
+    text = prefix + text
+    # A name is written as it is; only a word of ours gets a capital.
+    first = text.split(" ", 1)[0]
+    named = any(first.startswith(arm.name) for arm in analysis.arms)
+    return (text if named else text[0].upper() + text[1:]) + "."
+
+
+def caveats(analysis: Analysis) -> list[str]:
+    """Lists what a reader must know before the answer is believed."""
+    found = []
+    at_edge = [arm.name for arm in analysis.arms if arm.mean and arm.choice and arm.choice.edges]
+    if at_edge and analysis.runs.complete:
+        found.append(
+            f"The best tuned value of {numbers.names(at_edge)} lies at the edge of its grid: a "
+            "better one may lie beyond, and a difference may be one of tuning."
+        )
+    if analysis.runs.diverged:
+        found.append(
+            f"{analysis.runs.diverged} of {analysis.runs.planned} runs diverged. A setting with a "
+            "diverged run is chosen only where every setting has one, and survivors are not "
+            "averaged."
+        )
+    if analysis.runs.failed:
+        found.append(
+            f"Runs that failed, by an error and not by divergence: {analysis.runs.failed}. The "
+            "same command repeats them."
+        )
+    if analysis.fit and not analysis.fit.balanced:
+        found.append(
+            "The arm + seed model is unbalanced: some arms lack seeds, and least squares compares "
+            "arms on the seeds they share."
+        )
+    return found
+
+
+def compressor(analysis: Analysis) -> str | None:
+    """Says how far the best arm is from counting bytes and from a compressor."""
+    figures = [arm for arm in analysis.arms if arm.mean]
+    if not figures:
+        return None
+    best = min(figures, key=lambda arm: arm.mean.value if arm.mean else 0.0)
+    assert best.mean is not None
+    loss, data = best.mean.value, analysis.data
+    distance = {key: loss - data[f"{key}_nll"] for key in ("unigram", "bigram", "xz")}
+    return (
+        f"On the same validation bytes the best arm, {best.name}, reaches {loss:.4f} nats/byte "
+        f"({bits(loss):.4f} bits/byte): {_away(distance['unigram'])} the unigram entropy "
+        f"({data['unigram_nll']:.4f}), {_away(distance['bigram'])} a bigram model "
+        f"({data['bigram_nll']:.4f}) and {_away(distance['xz'])} what xz -9 needs "
+        f"({data['xz_nll']:.4f})."
+    )
+
+
+def statistics(analysis: Analysis) -> list[str]:
+    """Explains the table's figures, one statement each."""
+    notes = [
+        "A run's figure is the mean negative log-likelihood of its last step over the whole "
+        "validation split, in nats per byte; lower is better.",
+        "Each arm is shown at the tuned setting with the lowest mean validation loss over seeds. "
+        "The test split took no part in that choice and is shown for the chosen settings alone.",
+        "± after a loss is half of the 95 % t interval over the arm's own seeds; it includes what "
+        "the seeds have in common and is wider than that of a difference.",
+    ]
+    fit = analysis.fit
+    if fit is None or fit.residual_sd is None:
+        return notes
+    notes.append(
+        "A difference is arm minus baseline (negative: lower loss, better) from the model "
+        f"loss = arm + seed + noise over {len(fit.arms)} arms and {fit.observations} runs, fitted "
+        f"by least squares: residual sd {fit.residual_sd:.4f} nats/byte on "
+        f"{fit.degrees_of_freedom} degrees of freedom. Its 95 % interval is unadjusted."
+    )
+    notes.append(
+        f"p values are Holm-adjusted over the {fit.comparisons} arms compared with "
+        f"{analysis.baseline}; an arm that could not be tested counts as p = 1. The verdict is "
+        "“better” or “worse” where the adjusted p is at most 0.05."
+    )
+    notes.append(
+        "Smallest resolvable difference: the true difference found with 80 % power by a two-sided "
+        f"test at level 0.05 / {max(fit.comparisons, 1)} (Holm's first step). It is se · d, with "
+        "se = residual sd · √(2 / seeds) in a balanced sweep and d the noncentrality at which "
+        "P(T > t(1 − level / 2, df)) = 0.8 for noncentral t."
+    )
+    notes.append(
+        "The paired t of each arm against the baseline is a check: it uses no other arm, so it "
+        "has fewer degrees of freedom."
+    )
+    return notes
+
+
+def _direction(arms: list[ArmAnalysis], word: str, baseline: str) -> str:
+    found = [arm for arm in arms if arm.verdict.word == word and arm.comparison]
+    if not found:
+        return ""
+    parts = [
+        f"{arm.name} ({numbers.difference_with_interval(arm.comparison.model)} nats/byte)"
+        for arm in found
+        if arm.comparison
+    ]
+    return f"{numbers.names(parts)} {'is' if len(found) == 1 else 'are'} {word} than {baseline}"
+
+
+def _untold(arms: list[ArmAnalysis]) -> str:
+    found = [arm for arm in arms if arm.verdict.word == "no difference can be told"]
+    if not found:
+        return ""
+    resolvable = max(a.comparison.resolvable or 0.0 for a in found if a.comparison)
+    return (
+        f"for {numbers.names([arm.name for arm in found])} no difference can be told (one under "
+        f"{resolvable:.4f} nats/byte would often be missed)"
+    )
+
+
+def _diverging(arms: tuple[ArmAnalysis, ...]) -> str:
+    rates: dict[tuple[int, int], list[str]] = {}
+    for arm in arms:
+        if arm.verdict.word == "diverges" and arm.choice:
+            runs = arm.choice.runs
+            rates.setdefault((runs.diverged, runs.planned), []).append(arm.name)
+    return "; ".join(
+        f"{numbers.names(named)} {'diverges' if len(named) == 1 else 'diverge'} in {k} of {n} runs"
+        + (" at the best setting" if len(named) == 1 else " each, at their best settings")
+        for (k, n), named in rates.items()
+    )
+
+
+def _uncompared(arms: list[ArmAnalysis], analysis: Analysis) -> list[str]:
+    def having(word: str) -> list[str]:
+        return [arm.name for arm in arms if arm.verdict.word == word]
+
+    clauses = []
+    if unsure := having("no interval"):
+        why = "one seed gives" if len(analysis.seeds) == 1 else "the runs give"
+        clauses.append(f"for {numbers.names(unsure)} {why} no interval, so nothing is claimed")
+    if lost := having("not compared"):
+        verb = "is" if len(lost) == 1 else "are"
+        clauses.append(
+            f"{numbers.names(lost)} {verb} not compared: the baseline {analysis.baseline} diverges"
+        )
+    if waiting := having("incomplete"):
+        clauses.append(f"not yet judged: {numbers.names(waiting)}")
+    return clauses
+
+
+def _away(distance: float) -> str:
+    return f"{abs(distance):.4f} {'below' if distance < 0 else 'above'}"

@@ -1,0 +1,132 @@
+"""The table of arms: one structure for the terminal, `results.md` and the page."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from jtransformer.report import numbers
+from jtransformer.stats import Analysis, ArmAnalysis, Comparison, Estimate, bits
+
+Cell = Callable[[ArmAnalysis], str]
+
+
+class Column(NamedTuple):
+    """A heading and one cell per arm, in the order of the arms."""
+
+    heading: str
+    cells: list[str]
+
+
+COLUMNS = (
+    "arm",
+    "verdict",
+    "difference",
+    "p",
+    "validation",
+    "bits",
+    "test",
+    "nuisance",
+    "parameters",
+    "mismatch",
+    "flops",
+)
+"""Everything, the answer first: on a phone only the left of a table is seen."""
+BRIEF = ("arm", "parameters", "mismatch", "nuisance", "validation", "difference", "p", "verdict")
+"""What fits a terminal."""
+
+
+def summary_table(analysis: Analysis, columns: Sequence[str] = BRIEF) -> list[Column]:
+    """Tabulates the arms as text.
+
+    Args:
+        analysis: The sweep's result.
+        columns: Which columns, of `COLUMNS`; "nuisance" gives one per nuisance factor.
+
+    Returns:
+        Columns, left to right. Losses and differences are in nats per byte, "±" is half of the
+        95 % interval, and a negative difference is a lower loss.
+
+    Raises:
+        ValueError: If a column is unknown.
+    """
+    known = _columns()
+    table = []
+    for name in columns:
+        if name == "nuisance":
+            table.extend(_nuisance_columns(analysis))
+        elif name in known:
+            heading, cell = known[name]
+            table.append(Column(heading, [cell(arm) for arm in analysis.arms]))
+        else:
+            raise ValueError(f"no column is named {name!r}; use {', '.join(COLUMNS)}.")
+    return table
+
+
+def check_table(analysis: Analysis) -> list[Column]:
+    """Tabulates how each difference came about, the paired t and the test split beside it."""
+    compared = [(arm, arm.comparison) for arm in analysis.arms if arm.comparison is not None]
+    cells: dict[str, Callable[[Comparison], str]] = {
+        "difference, arm + seed model": lambda c: numbers.difference_with_interval(c.model),
+        "df": lambda c: _df(c.model),
+        "p, raw": lambda c: numbers.p_value(c.model.p),
+        "p, Holm": lambda c: numbers.p_value(c.p_holm),
+        "difference, paired t": lambda c: numbers.difference_with_interval(c.paired),
+        "df, paired": lambda c: _df(c.paired),
+        "p, paired": lambda c: numbers.p_value(c.paired.p if c.paired else None),
+        "difference on test": lambda c: numbers.difference_with_interval(c.test),
+        "smallest resolvable": lambda c: numbers.nll(c.resolvable),
+    }
+    return [
+        Column("arm", [arm.name for arm, _ in compared]),
+        *(Column(heading, [cell(c) for _, c in compared]) for heading, cell in cells.items()),
+    ]
+
+
+def _columns() -> dict[str, tuple[str, Cell]]:
+    return {
+        "arm": ("arm", lambda arm: arm.name),
+        "parameters": ("parameters", lambda arm: numbers.count(arm.parameters)),
+        "mismatch": ("mismatch", lambda arm: numbers.percent(arm.residual)),
+        "flops": ("training FLOPs/token", lambda arm: numbers.count(arm.training_flops_per_token)),
+        "validation": ("validation NLL (nats/byte)", _validation),
+        "bits": ("bits/byte", lambda arm: numbers.nll(bits(arm.mean.value) if arm.mean else None)),
+        "test": ("test NLL (nats/byte)", _test),
+        "difference": ("difference (nats/byte)", _difference),
+        "p": ("p (Holm)", _p_holm),
+        "verdict": ("verdict", lambda arm: arm.verdict.text),
+    }
+
+
+def _nuisance_columns(analysis: Analysis) -> list[Column]:
+    choices = [arm.choice.nuisance if arm.choice else {} for arm in analysis.arms]
+    factors = list(dict.fromkeys(factor for choice in choices for factor in choice))
+    return [
+        Column(
+            factor.rsplit(".", 1)[-1].replace("_", " "),
+            [numbers.setting(c[factor]) if factor in c else numbers.NOTHING for c in choices],
+        )
+        for factor in factors
+    ]
+
+
+def _validation(arm: ArmAnalysis) -> str:
+    if arm.choice and arm.choice.runs.diverged:
+        return f"{arm.choice.runs.diverged} of {arm.choice.runs.planned} diverged"
+    return numbers.nll_with_interval(arm.mean)
+
+
+def _test(arm: ArmAnalysis) -> str:
+    return numbers.nll(arm.test_mean.value if arm.test_mean else None)
+
+
+def _difference(arm: ArmAnalysis) -> str:
+    return numbers.difference_with_interval(arm.comparison.model if arm.comparison else None)
+
+
+def _p_holm(arm: ArmAnalysis) -> str:
+    return numbers.p_value(arm.comparison.p_holm if arm.comparison else None)
+
+
+def _df(estimate: Estimate | None) -> str:
+    if estimate is None or estimate.degrees_of_freedom is None:
+        return numbers.NOTHING
+    return str(estimate.degrees_of_freedom)

@@ -1,0 +1,166 @@
+"""What the statistics return: small frozen values, in nats per byte unless said otherwise."""
+
+import dataclasses
+from typing import Any, Literal
+
+Word = Literal[
+    "baseline",
+    "better",
+    "worse",
+    "no difference can be told",
+    "incomplete",
+    "diverges",
+    "no interval",
+    "not compared",
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A figure with its 95 % t interval; what cannot be estimated is None.
+
+    `p` is the raw two-sided p of the figure being zero, for differences only.
+    """
+
+    value: float
+    standard_error: float | None = None
+    low: float | None = None
+    high: float | None = None
+    degrees_of_freedom: int | None = None
+    p: float | None = None
+
+    @property
+    def half_width(self) -> float | None:
+        """Half the length of the interval."""
+        return None if self.high is None else self.high - self.value
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Edge:
+    """A tuned value that is the lowest or highest of those tried: the optimum may lie beyond."""
+
+    factor: str
+    side: Literal["lowest", "highest"]
+    value: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The word that the rule gives, and the sentence a reader sees."""
+
+    word: Word
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Count:
+    """How a number of runs stand; `finished` includes those that diverged."""
+
+    planned: int
+    finished: int
+    diverged: int
+    failed: int
+
+    @property
+    def complete(self) -> bool:
+        return self.finished == self.planned
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choice:
+    """An arm's chosen nuisance setting and its runs.
+
+    `validation`, `test` and `train` hold the final figure of each finished, undiverged seed.
+    """
+
+    nuisance: dict[str, Any]
+    edges: tuple[Edge, ...]
+    runs: Count
+    validation: dict[int, float]
+    test: dict[int, float]
+    train: dict[int, float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """An arm against the baseline at their chosen settings; negative means a lower loss.
+
+    `model` is the arm + seed model's difference and decides; `paired` is the plain paired t of
+    `by_seed`, a check; `test` is the model's difference on the test split. `p_holm` adjusts
+    `model.p` over all arms but the baseline. `resolvable` is the smallest difference that would
+    be found with 80 % power at Holm's first step.
+    """
+
+    model: Estimate
+    paired: Estimate | None
+    by_seed: dict[int, float]
+    test: Estimate | None
+    p_holm: float | None
+    resolvable: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ArmAnalysis:
+    """All that is known of one arm.
+
+    `residual` is the mismatch of the matched quantity to the baseline, a fraction. `mean` and
+    `test_mean` average the seeds at the choice and are None where a run of it diverged.
+    """
+
+    name: str
+    factors: dict[str, Any]
+    matched: dict[str, Any]
+    parameters: int
+    components: dict[str, int]
+    residual: float
+    training_flops_per_token: int
+    runs: Count
+    settings: int
+    choice: Choice | None
+    mean: Estimate | None
+    test_mean: Estimate | None
+    comparison: Comparison | None
+    verdict: Verdict
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelFit:
+    """The arm + seed model that the differences come from.
+
+    `arms` are the arms in it; `balanced` says that each has every seed. `residual_sd` is in nats
+    per byte and None without residual degrees of freedom.
+    """
+
+    arms: tuple[str, ...]
+    observations: int
+    degrees_of_freedom: int
+    residual_sd: float | None
+    balanced: bool
+    comparisons: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """A sweep's result: one value from which the table, the page and the verdict are written."""
+
+    title: str
+    question: str
+    command: str
+    baseline: str
+    seeds: tuple[int, ...]
+    data: dict[str, Any]
+    runs: Count
+    arms: tuple[ArmAnalysis, ...]
+    fit: ModelFit | None
+
+    def arm(self, name: str) -> ArmAnalysis:
+        """Returns the arm of that name.
+
+        Raises:
+            ValueError: If there is none; the message lists the names.
+        """
+        for arm in self.arms:
+            if arm.name == name:
+                return arm
+        names = ", ".join(arm.name for arm in self.arms)
+        raise ValueError(f"no arm is named {name!r}; the arms are {names}.")

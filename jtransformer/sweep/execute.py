@@ -1,0 +1,154 @@
+"""Trains the cells that are missing, and proves that those which exist are paired."""
+
+import dataclasses
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jtransformer import accounting, records
+from jtransformer.spec import RunSpec, SpecError, differences
+from jtransformer.sweep.plan import Cell, Plan
+
+TrainOne = Callable[[RunSpec, Path], dict[str, Any]]
+
+
+class PairingError(RuntimeError):
+    """Two arms of one seed did not see the same batches or start from the same values."""
+
+
+@dataclasses.dataclass
+class Pairing:
+    """What the runs seen so far have shown, by seed; it refuses the first contradiction."""
+
+    batches: dict[Any, tuple[str, Any]] = dataclasses.field(default_factory=dict)
+    initial: dict[Any, tuple[str, str]] = dataclasses.field(default_factory=dict)
+
+    def add(self, cell: Cell, status: dict[str, Any], planned: int) -> None:
+        """Compares a finished run with those before it, and its size with the plan.
+
+        Raises:
+            PairingError: If it contradicts one of them.
+        """
+        pairing, spec = status["pairing"], cell.spec
+        counted = status["result"]["parameters"]
+        if counted != planned:
+            raise PairingError(
+                f"{cell.directory} holds {counted} parameters, the plan says {planned}."
+            )
+        key = (spec.seed, spec.data, spec.training.batch_size, spec.training.steps)
+        batches = (pairing["first_batch"], pairing["last_batch"])
+        self._same(self.batches, key, cell, batches, "batches")
+        for path, start in pairing["initial"].items():
+            key = (spec.seed, path, tuple(start["shape"]), start["initialiser"])
+            self._same(self.initial, key, cell, start["hash"], f"initial values of {path}")
+
+    def _same(self, seen: dict[Any, Any], key: Any, cell: Cell, value: Any, what: str) -> None:
+        first, known = seen.setdefault(key, (cell.directory, value))
+        if known != value:
+            raise PairingError(
+                f"The {what} of {cell.directory} and {first} differ although seed and settings "
+                "are the same; their comparison would not be paired. Delete the run that was made "
+                "by other code."
+            )
+
+
+def missing(plan: Plan, workdir: Path) -> list[Cell]:
+    """Returns the cells that are not complete, in order; a damaged status is set aside."""
+    return [cell for cell in plan.cells if _status(workdir, cell) is None]
+
+
+def execute(
+    plan: Plan, workdir: Path, train: TrainOne, on_done: Callable[[Cell, str], None]
+) -> int:
+    """Trains every missing cell.
+
+    Args:
+        plan: The sweep.
+        workdir: Its work directory, manifest written.
+        train: Trains one run in its directory and returns its status.
+        on_done: Called after each cell with its state.
+
+    Returns:
+        The number of cells that failed; each has its traceback in failure.json.
+
+    Raises:
+        SpecError: If a run's directory does not belong to this sweep.
+        PairingError: If two arms are not paired, or a model is not of the planned size.
+    """
+    pairing, failed = Pairing(), 0
+    planned = {arm.name: accounting.parameters(arm.spec.model).total for arm in plan.arms}
+    for cell in plan.cells:
+        status = _status(workdir, cell)
+        if status is None:
+            continue
+        pairing.add(cell, status, planned[cell.arm])
+    for cell in missing(plan, workdir):
+        directory = workdir / cell.directory
+        try:
+            status = train(cell.spec, directory)
+        except SpecError:
+            raise
+        # The boundary of a cell: one that fails must not take the others with it.
+        except Exception as error:
+            directory.mkdir(parents=True, exist_ok=True)
+            sentence = f"{type(error).__name__}: {error}"
+            failure = {"error": sentence, "traceback": traceback.format_exc()}
+            records.write_json(records.RunFiles(directory).failure, failure)
+            failed += 1
+            on_done(cell, "failed")
+            continue
+        pairing.add(cell, status, planned[cell.arm])
+        on_done(cell, status["state"])
+    return failed
+
+
+def check_continuation(old: dict[str, Any], new: dict[str, Any], workdir: Path) -> int:
+    """Decides whether a work directory may be continued by a plan.
+
+    A sweep may grow, by seeds, values or arms; what it has must stay a part of it.
+
+    Args:
+        old: The manifest on disk.
+        new: The manifest of the plan.
+        workdir: Named in the message.
+
+    Returns:
+        How many cells are new.
+
+    Raises:
+        SpecError: If a run on disk is not a part of the plan; what differs is said.
+    """
+    kept = {cell["fingerprint"] for cell in new["cells"]}
+    lost = [cell for cell in old["cells"] if cell["fingerprint"] not in kept]
+    if not lost:
+        return len(kept) - len(old["cells"])
+    declared = ("base", "scientific", "nuisance", "seeds", "match", "data")
+    changes = differences(*({part: record[part] for part in declared} for record in (old, new)))
+    described = "; ".join(f"{path}: {a!r} there, {b!r} here" for path, (a, b) in changes.items())
+    raise SpecError(
+        "",
+        f"{workdir} holds another sweep ({described or 'its runs have other identities'}); "
+        "use another work directory.",
+    )
+
+
+def _status(workdir: Path, cell: Cell) -> dict[str, Any] | None:
+    files = records.RunFiles(workdir / cell.directory)
+    if not files.status.exists():
+        return None
+    try:
+        status = records.read_json(files.status)
+        found = status["fingerprint"]
+    except (ValueError, KeyError, TypeError) as error:
+        files.status.rename(files.directory / "status.json.damaged")
+        event = {"event": "damaged status", "reason": str(error)}
+        records.append_row(files.events, event)
+        return None
+    if found != cell.fingerprint:
+        raise SpecError(
+            "",
+            f"{files.status} belongs to another run (fingerprint {found[:8]}, expected "
+            f"{cell.fingerprint[:8]}); use another work directory.",
+        )
+    return status

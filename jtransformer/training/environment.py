@@ -1,0 +1,48 @@
+"""Where a run was computed: what may move the last bits of its numbers."""
+
+import importlib.metadata
+import platform
+from typing import Any
+
+import jax
+
+import jtransformer
+from jtransformer.spec import SpecError
+
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "grain")
+
+
+def environment() -> dict[str, Any]:
+    """Returns versions, device and execution mode; starts the JAX backend."""
+    device = jax.devices()[0]
+    return {
+        "python": platform.python_version(),
+        "jtransformer": jtransformer.__version__,
+        **{name: importlib.metadata.version(name) for name in PACKAGES},
+        "machine": platform.machine(),
+        "platform": device.platform,
+        "device_kind": device.device_kind,
+        "device_count": jax.device_count(),
+        "process_count": jax.process_count(),
+        "mode": "loop",
+    }
+
+
+def check_same_environment(recorded: dict[str, Any], present: dict[str, Any]) -> None:
+    """Refuses to go on with a run in another environment than it was begun in.
+
+    Raises:
+        SpecError: If they differ; every difference is named.
+    """
+    changed = [
+        f"{name} {recorded.get(name)} -> {value}"
+        for name, value in present.items()
+        if recorded.get(name) != value
+    ]
+    if changed:
+        raise SpecError(
+            "",
+            "The work directory was begun in another environment "
+            f"({'; '.join(changed)}), which can move results; restore it, use a fresh work "
+            "directory, or pass --accept_environment to continue anyway.",
+        )

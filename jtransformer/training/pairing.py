@@ -1,0 +1,35 @@
+"""Hashes by which a sweep proves that its arms are paired: same batches, same initial values."""
+
+from typing import Any
+
+import jax
+
+from jtransformer.data import TrainingBatches
+from jtransformer.modules import initialiser
+from jtransformer.spec import RunSpec
+from jtransformer.training.checkpoints import digest
+
+DIGITS = 16
+
+
+def pairing_hashes(spec: RunSpec, batches: TrainingBatches, parameters: Any) -> dict[str, Any]:
+    """Returns what two arms of one seed must have in common.
+
+    Args:
+        spec: The run.
+        batches: Its training batches; the first and the last are hashed.
+        parameters: Its initial values.
+    """
+    ends = {"first_batch": 0, "last_batch": spec.training.steps - 1}
+    initial = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(parameters):
+        names = tuple(entry.key for entry in path)
+        initial["/".join(names)] = {
+            "shape": list(leaf.shape),
+            "initialiser": str(initialiser(spec.model, names, leaf.shape)),
+            "hash": digest(leaf)[:DIGITS],
+        }
+    hashes = {
+        name: "-".join(digest(array)[:DIGITS] for array in batches[t]) for name, t in ends.items()
+    }
+    return hashes | {"initial": initial}

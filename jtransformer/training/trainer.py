@@ -1,0 +1,273 @@
+"""Trains runs one after another, compiling once for all that share a program."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jtransformer import data, records
+from jtransformer.spec import DataSpec, RunSpec, SpecError, fingerprint, to_tree
+from jtransformer.training.checkpoints import Checkpoints
+from jtransformer.training.clock import Clock
+from jtransformer.training.environment import check_same_environment, environment
+from jtransformer.training.optimizer import decayed, hyperparameters, learning_rate
+from jtransformer.training.pairing import pairing_hashes
+from jtransformer.training.program import Program, TrainState, empty_window, mean_nll, program_key
+
+Row = dict[str, Any]
+
+
+class Interrupted(BaseException):
+    """The process was asked to stop; the run's state is saved and it can be continued.
+
+    No error, so nothing that handles errors must catch it.
+    """
+
+
+class Hooks(NamedTuple):
+    """What the caller wants to know and to decide while runs are trained.
+
+    Attributes:
+        on_row: Called with every new row of metrics.
+        should_stop: Asked before every update; when true the run is saved and `Interrupted`.
+        accept_environment: Whether a run begun in another environment may be continued.
+    """
+
+    on_row: Callable[[RunSpec, Row], None] = lambda spec, row: None
+    should_stop: Callable[[], bool] = lambda: False
+    accept_environment: bool = False
+
+
+class Trainer:
+    """Holds what runs share: texts and compiled programs."""
+
+    def __init__(self, hooks: Hooks = Hooks()):  # noqa: B008
+        self._hooks = hooks
+        self._corpora: dict[DataSpec, data.Corpus] = {}
+        self._programs: dict[RunSpec, Program] = {}
+
+    def train(self, spec: RunSpec, directory: Path) -> dict[str, Any]:
+        """Trains a run to its end, from its newest checkpoint where there is one.
+
+        Args:
+            spec: The run.
+            directory: Its own directory; made if missing.
+
+        Returns:
+            The content of its status.json; a complete run is not touched again.
+
+        Raises:
+            SpecError: If the text is too short, or the directory belongs to another run.
+            Interrupted: If `should_stop` became true; the state is saved.
+        """
+        if spec.data not in self._corpora:
+            self._corpora[spec.data] = data.load(spec.data)
+        corpus = self._corpora[spec.data]
+        data.check_batch(corpus, spec.data, spec.training.batch_size)
+        identity = fingerprint(spec, corpus.sha256, records.SCHEMA)
+        files = records.RunFiles(directory)
+        _claim(files, spec, corpus.sha256, identity)
+        if files.status.exists():
+            return records.read_json(files.status)
+        key = program_key(spec)
+        if key not in self._programs:
+            self._programs[key] = Program(spec)
+        return _Run(spec, files, corpus, self._programs[key], self._hooks).train(identity)
+
+
+class _Run:
+    """One run in progress."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        files: records.RunFiles,
+        corpus: data.Corpus,
+        program: Program,
+        hooks: Hooks,
+    ):
+        self._spec, self._files, self._corpus = spec, files, corpus
+        self._program, self._hooks = program, hooks
+        self._hyper = hyperparameters(spec)
+        self._batches = data.TrainingBatches(
+            corpus, spec.data, spec.training.batch_size, spec.seed
+        )
+        self._clock = Clock()
+
+    def train(self, identity: str) -> dict[str, Any]:
+        start = self._program.start(parameter_key(self._spec.seed))
+        _record_environment(self._files, start.parameters, self._hooks.accept_environment)
+        pairing = pairing_hashes(self._spec, self._batches, start.parameters)
+        with Checkpoints(self._files, identity) as checkpoints:
+            restored = checkpoints.restore_newest(start)
+            step, state = restored if restored else (0, start)
+            records.truncate_rows(self._files.metrics, step)
+            state = jax.device_put(state)
+            diverged_at = None
+            while step < self._spec.training.steps and diverged_at is None:
+                if self._hooks.should_stop():
+                    if step not in checkpoints.steps():
+                        checkpoints.save(step, state, None)
+                    raise Interrupted(f"stopped at step {step}; run again to continue")
+                state = self._program.update(state, self._batches[step], self._hyper)
+                step += 1
+                state, diverged_at = self._after_update(step, state, checkpoints)
+        return self._complete(identity, step, state, diverged_at, pairing)
+
+    def _after_update(
+        self, step: int, state: TrainState, checkpoints: Checkpoints
+    ) -> tuple[TrainState, int | None]:
+        """Measures, logs and saves where it is due; returns the step if the run diverged."""
+        plan, last = self._spec.training, step == self._spec.training.steps
+        evaluated = last or step % plan.evaluate_every == 0
+        if not (evaluated or step % plan.log_every == 0 or step % plan.checkpoint_every == 0):
+            return state, None
+        validation_nll = None
+        if evaluated or step % plan.log_every == 0:
+            row = self._row(step, state)
+            if evaluated:
+                validation_nll = row["validation_nll"] = self._mean_nll(
+                    state.parameters, self._corpus.validation
+                )
+            state = state._replace(window=empty_window())
+            # Rows reach the disk before the checkpoint does, so a resumed run lacks none.
+            records.append_row(self._files.metrics, row)
+            self._hooks.on_row(self._spec, row)
+            if not (math.isfinite(row["train_nll"]) and math.isfinite(row["gradient_norm"])):
+                return state, step
+            # After the whole training, worse than a uniform guess is no model either.
+            if last and not row["validation_nll"] < math.log(self._spec.model.vocabulary):
+                return state, step
+        if evaluated or step % plan.checkpoint_every == 0:
+            checkpoints.save(step, state, validation_nll)
+        return state, None
+
+    def _row(self, step: int, state: TrainState) -> Row:
+        window = jax.device_get(state.window)
+        spec, tokens = self._spec, step * self._spec.training.batch_size * self._spec.data.length
+        rate = learning_rate(state.step, self._hyper, cosine=spec.schedule.kind == "warmup_cosine")
+        seconds = self._clock.lap()
+        return {
+            "step": step,
+            "tokens": tokens,
+            "train_nll": float(window.nll_sum / window.weight_sum),
+            "validation_nll": None,
+            "gradient_norm": float(window.gradient_norm_sum / window.updates),
+            "learning_rate": float(rate),
+            "tokens_per_second": float(window.weight_sum) / seconds,
+        }
+
+    def _mean_nll(self, parameters: Any, part: np.ndarray) -> float:
+        size = self._spec.training.evaluation_batch_size
+        batches = data.evaluation_batches(part, self._spec.data.length, size)
+        with self._clock.paused():
+            return mean_nll(self._program, parameters, batches)
+
+    def _complete(
+        self,
+        identity: str,
+        step: int,
+        state: TrainState,
+        diverged_at: int | None,
+        pairing: dict[str, Any],
+    ) -> dict[str, Any]:
+        rows = records.read_rows(self._files.metrics)
+        evaluated = [row for row in rows if row["validation_nll"] is not None]
+        best = min(evaluated, key=lambda row: row["validation_nll"], default=None)
+        done = diverged_at is None
+        result = {
+            "steps": step,
+            "tokens": rows[-1]["tokens"],
+            "train_nll": rows[-1]["train_nll"],
+            "validation_nll": rows[-1]["validation_nll"] if done else None,
+            "best_validation_nll": best["validation_nll"] if best else None,
+            "best_step": best["step"] if best else None,
+            "test_nll": self._mean_nll(state.parameters, self._corpus.test) if done else None,
+            "parameters": sum(leaf.size for leaf in jax.tree.leaves(state.parameters)),
+            "diverged_at": diverged_at,
+        }
+        speeds = [row["tokens_per_second"] for row in rows]
+        status = {
+            "schema": records.SCHEMA,
+            "fingerprint": identity,
+            "state": "done" if done else "diverged",
+            "result": result,
+            "pairing": pairing,
+            "timing": {
+                "wall_seconds": self._clock.total(),
+                "tokens_per_second": float(np.median(speeds)),
+            },
+        }
+        self._files.failure.unlink(missing_ok=True)
+        records.write_json(self._files.status, status)
+        return status
+
+
+def parameter_key(seed: int) -> jax.Array:
+    """Returns the key that initial values derive from."""
+    return jax.random.fold_in(jax.random.key(seed), 0)
+
+
+def _claim(files: records.RunFiles, spec: RunSpec, data_sha256: str, identity: str) -> None:
+    """Makes a run's directory, or refuses one that belongs to another run."""
+    files.directory.mkdir(parents=True, exist_ok=True)
+    if files.spec.exists():
+        found = records.read_json(files.spec)["fingerprint"]
+        if found != identity:
+            raise SpecError(
+                "",
+                f"{files.directory} belongs to another run (fingerprint {found[:8]}, this run is "
+                f"{identity[:8]}); use another work directory.",
+            )
+        return
+    about = {
+        "schema": records.SCHEMA,
+        "fingerprint": identity,
+        "data_sha256": data_sha256,
+        "spec": to_tree(spec),
+    }
+    records.write_json(files.spec, about)
+
+
+def _record_environment(files: records.RunFiles, parameters: Any, accept: bool) -> None:
+    present = environment()
+    if files.environment.exists():
+        recorded = records.read_json(files.environment)
+        if accept and any(recorded.get(name) != value for name, value in present.items()):
+            event = {"event": "continued in another environment", "before": recorded}
+            records.append_row(files.events, event)
+        elif not accept:
+            check_same_environment(recorded, present)
+            return
+    names = [
+        "/".join(entry.key for entry in path)
+        for path, is_decayed in jax.tree_util.tree_leaves_with_path(decayed(parameters))
+        if is_decayed
+    ]
+    records.write_json(files.environment, present | {"decayed_parameters": names})
+
+
+def run(run_specs: list[RunSpec], workdir: Path, *, hooks: Hooks = Hooks()) -> list[dict[str, Any]]:  # noqa: B008
+    """Trains runs, each in its own directory of `workdir`; running it again continues.
+
+    Args:
+        run_specs: The runs; those that share a program should stand together.
+        workdir: Holds one directory a run, named by seed and fingerprint.
+        hooks: What to report and when to stop.
+
+    Returns:
+        The status of each run, in order.
+
+    Raises:
+        SpecError: If a run cannot be, before any is trained where that can be known.
+    """
+    trainer = Trainer(hooks)
+    statuses = []
+    for spec in run_specs:
+        identity = fingerprint(spec, data.load(spec.data).sha256, records.SCHEMA)
+        directory = Path(workdir) / f"seed{spec.seed}-{identity[:8]}"
+        statuses.append(trainer.train(spec, directory))
+    return statuses

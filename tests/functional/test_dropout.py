@@ -1,0 +1,51 @@
+"""Tests for jtransformer.functional.dropout."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jtransformer.functional.dropout import dropout
+
+
+def test_zeroes_the_share_and_keeps_the_expectation(key):
+    x = jnp.full((100, 200), 3.0)
+    out = dropout(x, rate=0.25, key=key)
+    np.testing.assert_allclose(jnp.mean(out == 0), 0.25, atol=0.01)
+    np.testing.assert_allclose(jnp.unique(out), [0, 4])
+    np.testing.assert_allclose(out.mean(), 3, rtol=0.01)
+
+
+def test_null_no_key_or_no_rate(key):
+    x = jax.random.normal(key, (3, 4))
+    np.testing.assert_array_equal(dropout(x, rate=0.5), x)
+    np.testing.assert_array_equal(dropout(x, rate=0.0, key=key), x)
+
+
+def test_live_rate_and_key(key):
+    x = jnp.ones(1000)
+    draw = dropout(x, rate=0.5, key=key)
+    assert not jnp.array_equal(draw, dropout(x, rate=0.2, key=key))
+    assert not jnp.array_equal(draw, dropout(x, rate=0.5, key=jax.random.fold_in(key, 1)))
+    np.testing.assert_array_equal(draw, dropout(x, rate=0.5, key=key))
+
+
+def test_a_zeroed_entry_sends_no_gradient_even_if_it_is_infinite(key):
+    x = jnp.full(100, jnp.inf)
+    out, pull = jax.vjp(lambda x: dropout(x, rate=0.5, key=key), x)
+    np.testing.assert_array_equal(pull(jnp.ones(100))[0] == 0, out == 0)
+
+
+def test_remat_replays_the_same_mask(key):
+    x = jax.random.normal(key, (8,))
+
+    def loss(x):
+        return jnp.sum(dropout(jnp.sin(x), rate=0.5, key=key) ** 2)
+
+    np.testing.assert_array_equal(jax.grad(jax.checkpoint(loss))(x), jax.grad(loss)(x))
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0])
+def test_a_rate_out_of_range_is_named(rate):
+    with pytest.raises(ValueError, match=f"got rate={rate}"):
+        dropout(jnp.ones(3), rate=rate)

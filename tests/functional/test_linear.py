@@ -1,0 +1,72 @@
+"""Tests for jtransformer.functional.linear."""
+
+from inspect import unwrap  # Reaches the function behind the tests' shape checker.
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jtransformer.functional.linear import linear
+
+B, T, D, N, H = 2, 3, 12, 4, 5
+
+
+def test_matches_loops(key):
+    x = jax.random.normal(key, (B, T, D))
+    kernel = jax.random.normal(jax.random.fold_in(key, 1), (D, H))
+    bias = jax.random.normal(jax.random.fold_in(key, 2), (H,))
+    x64, kernel64, bias64 = (np.asarray(each, np.float64) for each in (x, kernel, bias))
+    expected = np.zeros((B, T, H))
+    for b, t, h in np.ndindex(B, T, H):
+        expected[b, t, h] = bias64[h] + sum(x64[b, t, d] * kernel64[d, h] for d in range(D))
+    np.testing.assert_allclose(linear(x, kernel, bias), expected, atol=1e-5)
+
+
+def test_makes_and_joins_heads(key):
+    x = jax.random.normal(key, (B, T, D))
+    kernel = jax.random.normal(key, (D, N, H))
+    heads = linear(x, kernel)
+    expected = np.tensordot(np.asarray(x, np.float64), np.asarray(kernel, np.float64), axes=1)
+    np.testing.assert_allclose(heads, expected, atol=1e-5)
+    back = jax.random.normal(key, (N, H, D))
+    expected = np.tensordot(np.asarray(heads, np.float64), np.asarray(back, np.float64), axes=2)
+    np.testing.assert_allclose(linear(heads, back, axes=2), expected, atol=2e-5)
+
+
+def test_packed_projection_equals_separate_ones(key):
+    x = jax.random.normal(key, (B, T, D))
+    kernels = jax.random.normal(key, (3, D, N, H))
+    packed = linear(x, jnp.moveaxis(kernels, 0, 1))
+    for index, kernel in enumerate(kernels):
+        np.testing.assert_allclose(packed[:, :, index], linear(x, kernel), atol=1e-5)
+
+
+def test_bias_of_several_axes_and_null_bias(key):
+    x = jax.random.normal(key, (B, T, D))
+    kernel = jax.random.normal(key, (D, N, H))
+    bias = jax.random.normal(key, (N, H))
+    without = linear(x, kernel)
+    assert not np.allclose(linear(x, kernel, bias), without)
+    np.testing.assert_array_equal(linear(x, kernel, jnp.zeros((N, H))), without)
+    np.testing.assert_allclose(linear(0 * x, kernel, bias)[1, 2], bias)
+
+
+def test_no_leading_axes(key):
+    x = jax.random.normal(key, (B, D))
+    kernel = jax.random.normal(key, (D, H))
+    np.testing.assert_allclose(linear(x[1], kernel), linear(x, kernel)[1], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "axes", "message"),
+    [
+        (((B, T, D), (D + 1, H)), 1, r"x.shape=\(2, 3, 12\), kernel.shape=\(13, 5\), axes=1"),
+        (((B, D), (D, H)), 2, "axes=2"),
+        (((B, D), (D, H)), 0, "axes=0"),
+        (((B, D), (D, H), (1,)), 1, r"\(5,\) of the kernel, got bias.shape=\(1,\)"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_named(shapes, axes, message):
+    with pytest.raises(ValueError, match=message):
+        unwrap(linear)(*(jnp.ones(shape) for shape in shapes), axes=axes)

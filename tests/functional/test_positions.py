@@ -1,0 +1,109 @@
+"""Tests for jtransformer.functional.positions."""
+
+import math
+from inspect import unwrap  # Reaches the function behind the tests' shape checker.
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jtransformer.functional.positions import learned_positions, sinusoidal_positions
+
+LAYOUTS = pytest.mark.parametrize("layout", ["interleaved", "concatenated"])
+
+
+def reference(T, D, layout):
+    """One entry after the other; the concatenated form is that of tensor2tensor."""
+    table = np.zeros((T, D))
+    pairs = (D + 1) // 2 if layout == "interleaved" else D // 2
+    for t in range(T):
+        for i in range(pairs):
+            if layout == "interleaved":
+                angle = t / 10_000 ** (2 * i / D)
+                table[t, 2 * i] = math.sin(angle)
+                if 2 * i + 1 < D:
+                    table[t, 2 * i + 1] = math.cos(angle)
+            else:
+                angle = t * math.exp(-i * math.log(10_000) / max(pairs - 1, 1))
+                table[t, i], table[t, pairs + i] = math.sin(angle), math.cos(angle)
+    return table
+
+
+@LAYOUTS
+@pytest.mark.parametrize("D", [2, 3, 6, 7])
+def test_matches_loops(layout, D):
+    table = sinusoidal_positions(5, D, layout=layout)
+    assert table.dtype == jnp.float32
+    np.testing.assert_allclose(table, reference(5, D, layout), atol=1e-7)
+
+
+@pytest.mark.usefixtures("float64")
+def test_worked_table(golden):
+    expected = golden("sinusoidal")["interleaved_4x6"]
+    np.testing.assert_allclose(sinusoidal_positions(4, 6), expected, atol=1e-15)
+
+
+def test_frequencies_and_odd_width():
+    row = [0.841471, 0.540302, 0.010000, 0.999950]
+    np.testing.assert_allclose(sinusoidal_positions(2, 4)[1], row, atol=1e-6)
+    row = [0.841471, 0.540302, 0.025116, 0.999685, 0.000631]
+    np.testing.assert_allclose(sinusoidal_positions(2, 5)[1], row, atol=1e-6)
+    assert sinusoidal_positions(2, 5, layout="concatenated")[1, 4] == 0
+
+
+def test_far_out_the_last_digits_are_right():
+    far = 131_072
+    table = sinusoidal_positions(far + 1, 8)
+    expected = [f(far / 10_000 ** (2 * i / 8)) for i in range(4) for f in (math.sin, math.cos)]
+    np.testing.assert_allclose(table[far], expected, atol=1e-7)
+
+
+@LAYOUTS
+def test_products_depend_on_the_offset_only(layout):
+    table = np.asarray(sinusoidal_positions(60, 16, layout=layout), np.float64)
+    for offset in (0, 1, 7):
+        products = [table[t] @ table[t + offset] for t in range(50)]
+        np.testing.assert_allclose(products, products[0], atol=1e-5)
+
+
+def test_a_fixed_offset_is_a_rotation():
+    D, offset = 8, 5
+    table = np.asarray(sinusoidal_positions(40, D), np.float64)
+    rotation = np.zeros((D, D))
+    for i in range(D // 2):
+        angle = offset / 10_000 ** (2 * i / D)
+        block = slice(2 * i, 2 * i + 2)
+        rotation[block, block] = [
+            [math.cos(angle), math.sin(angle)],
+            [-math.sin(angle), math.cos(angle)],
+        ]
+    np.testing.assert_allclose(table[offset:], table[:-offset] @ rotation.T, atol=1e-5)
+
+
+def test_live_the_layouts_are_no_permutation_of_each_other():
+    interleaved, concatenated = (
+        np.sort(sinusoidal_positions(9, 8, layout=layout)[8])
+        for layout in ("interleaved", "concatenated")
+    )
+    assert not np.allclose(interleaved, concatenated, atol=1e-2)
+
+
+def test_learned_positions_are_rows():
+    table = jnp.arange(12.0).reshape(4, 3)
+    found = learned_positions(jnp.array([[3, 0], [1, 1]]), table)
+    np.testing.assert_array_equal(found, np.asarray(table)[[[3, 0], [1, 1]]])
+    with pytest.raises(ValueError, match=r"0 … 3 \(the rows of the table\), got 0 … 4"):
+        learned_positions(jnp.arange(5), table)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((-1, 4), {}, "got T=-1, D=4"),
+        ((4, 1), {}, "got T=4, D=1"),
+        ((4, 4), dict(layout="stacked"), "Unknown layout 'stacked'; use 'interleaved' or"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        unwrap(sinusoidal_positions)(*arguments, **options)

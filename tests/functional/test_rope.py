@@ -1,0 +1,176 @@
+"""Tests for jtransformer.functional.rope."""
+
+import functools
+from inspect import unwrap  # Reaches the function behind the tests' shape checker.
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jtransformer.functional.rope import rope
+
+B, T, N, H = 2, 5, 3, 8
+POSITIONS = jnp.tile(jnp.arange(T)[None], (B, 1))
+FAR = 131_072
+PAIRINGS = ["half", "interleaved"]
+BOTH = pytest.mark.parametrize("pairing", PAIRINGS)
+
+
+def reference(x, positions, theta, pairing):
+    """The paper's form: each plane is a complex number times exp(i * angle)."""
+    x = np.asarray(x, np.float64)
+    H = x.shape[-1]
+    half = pairing == "half"
+    real, imag = (x[..., : H // 2], x[..., H // 2 :]) if half else (x[..., ::2], x[..., 1::2])
+    angle = np.asarray(positions, float)[:, :, None, None] * theta ** (-np.arange(0, H, 2) / H)
+    z = (real + 1j * imag) * np.exp(1j * angle)
+    return np.concatenate([z.real, z.imag], -1) if half else z.view(np.float64).reshape(x.shape)
+
+
+@BOTH
+@pytest.mark.parametrize("theta", [10_000.0, 500.0, 1.0])
+def test_matches_complex_rotation(key, theta, pairing):
+    x = jax.random.normal(key, (B, T, N, H))
+    turn = jax.jit(functools.partial(rope, theta=theta, pairing=pairing))
+    expected = reference(x, POSITIONS, theta, pairing)
+    np.testing.assert_allclose(turn(x, POSITIONS), expected, atol=2e-6)
+
+
+@BOTH
+@pytest.mark.parametrize("last", [FAR, 1_000_005, 2**31 - 1])
+def test_far_positions_are_exact(key, pairing, last):
+    width = 64
+    x = jax.random.normal(key, (1, 64, 1, width))
+    positions = jnp.linspace(0, 1, 64)[None] * (last // 2)
+    positions = last - positions.astype(jnp.int32)
+    expected = reference(x, positions, 10_000.0, pairing)
+    np.testing.assert_allclose(rope(x, positions, pairing=pairing), expected, atol=5e-6)
+
+
+@BOTH
+def test_negative_positions_turn_back(key, pairing):
+    x = jax.random.normal(key, (B, T, N, H))
+    for shift in (3, FAR):
+        there = rope(x, POSITIONS + shift, pairing=pairing)
+        back = rope(there, -POSITIONS - shift, pairing=pairing)
+        np.testing.assert_allclose(back, x, atol=5e-6)
+
+
+@pytest.mark.usefixtures("float64")
+@BOTH
+def test_worked_values(golden, pairing):
+    figures = golden("rope")
+    q, k = (jnp.array(figures[name])[None, None, None] for name in "qk")
+
+    def turned(x, position):
+        turned = rope(x, jnp.array([[position]]), theta=figures["base"], pairing=pairing)
+        return turned.ravel()
+
+    expected = figures[pairing]
+    np.testing.assert_allclose(turned(q, 5), expected["q_at_5"], atol=1e-14)
+    np.testing.assert_allclose(turned(k, 2), expected["k_at_2"], atol=1e-14)
+    for name, score in expected.items():
+        if name.startswith("score_"):
+            i, j = (int(position) for position in name.split("_")[1:])
+            np.testing.assert_allclose(turned(q, i) @ turned(k, j), score, atol=1e-9)
+
+
+@BOTH
+def test_worked_scores_in_float32_far_out(golden, pairing):
+    figures = golden("rope")
+    q, k = (jnp.array(figures[name], jnp.float32)[None, None, None] for name in "qk")
+    turned = [
+        rope(x, jnp.array([[p]]), pairing=pairing) for x, p in ((q, 1_000_005), (k, 1_000_002))
+    ]
+    score = jnp.vdot(*turned)
+    np.testing.assert_allclose(score, figures[pairing]["score_1000005_1000002"], atol=1e-5)
+
+
+def test_pairings_by_hand():
+    # Frequencies 1 and 0.01.
+    x = jnp.array([1.0, 2.0, 3.0, 4.0])[None, None, None]
+    one = jnp.ones((1, 1), int)
+    half = [-1.984111, 1.959901, 2.462378, 4.019800]
+    np.testing.assert_allclose(rope(x, one).ravel(), half, atol=1e-6)
+    interleaved = [-1.142640, 1.922076, 2.959851, 4.029800]
+    found = rope(x, one, pairing="interleaved").ravel()
+    np.testing.assert_allclose(found, interleaved, atol=1e-6)
+
+
+def test_pairings_differ_by_a_permutation_of_channels(key):
+    x = jax.random.normal(key, (B, T, N, H))
+    order = np.arange(H).reshape(2, H // 2).T.ravel()
+    half = rope(x, POSITIONS)[..., order]
+    np.testing.assert_array_equal(rope(x[..., order], POSITIONS, pairing="interleaved"), half)
+
+
+@BOTH
+def test_scores_depend_on_offset_only(key, pairing):
+    q, k = jax.random.normal(key, (2, B, T, N, H))
+
+    def scores(shift):
+        turned = [rope(x, POSITIONS + shift, pairing=pairing) for x in (q, k)]
+        return jnp.einsum("BTNH,BSNH->BNTS", *turned)
+
+    for shift in (17, FAR):
+        np.testing.assert_allclose(scores(shift), scores(0), atol=1e-5)
+
+
+@BOTH
+def test_lengths_are_kept(key, pairing):
+    x = jax.random.normal(key, (B, T, N, H))
+    norms = [jnp.linalg.norm(each, axis=-1) for each in (x, rope(x, POSITIONS, pairing=pairing))]
+    np.testing.assert_allclose(*norms, rtol=1e-5)
+
+
+@BOTH
+def test_null_position_zero_is_identity(key, pairing):
+    x = jax.random.normal(key, (B, T, N, H))
+    np.testing.assert_array_equal(rope(x, jnp.zeros_like(POSITIONS), pairing=pairing), x)
+
+
+@pytest.mark.parametrize("change", [dict(theta=500.0), dict(pairing="interleaved")])
+def test_live_each_knob_changes_the_output(key, change):
+    x = jax.random.normal(key, (B, T, N, H))
+    assert not np.allclose(rope(x, POSITIONS), rope(x, POSITIONS, **change))
+
+
+def test_bases_do_not_share_a_table(key):
+    x = jax.random.normal(key, (B, T, N, H))
+    first, other, again = (rope(x, POSITIONS, theta=theta) for theta in (1e4, 5e5, 1e4))
+    np.testing.assert_array_equal(first, again)
+    assert not np.allclose(first, other)
+
+
+def test_one_row_of_positions_serves_the_batch(key):
+    x = jax.random.normal(key, (B, T, N, H))
+    np.testing.assert_array_equal(rope(x, POSITIONS[:1]), rope(x, POSITIONS))
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_low_precision_does_not_reach_the_angles(dtype):
+    # 15962 is 15936 in bfloat16; its cosine is -0.908016, that of the other -0.267950.
+    x = jnp.array([1.0, 0.0], dtype)[None, None, None]
+    out = rope(x, jnp.array([[15_962]]))
+    assert out.dtype == dtype
+    np.testing.assert_allclose(out.ravel()[0].astype(float), -0.908016, atol=4e-3)
+
+
+@pytest.mark.parametrize("position_dtype", [jnp.int8, jnp.int16])
+def test_integer_types_of_positions(key, position_dtype):
+    x = jax.random.normal(key, (B, T, N, H))
+    np.testing.assert_array_equal(rope(x, POSITIONS.astype(position_dtype)), rope(x, POSITIONS))
+
+
+@pytest.mark.parametrize(
+    ("width", "options", "message"),
+    [
+        (7, {}, "even head width, got H=7"),
+        (8, dict(theta=0.0), "theta must be positive, got theta=0.0"),
+        (8, dict(pairing="thirds"), "Unknown pairing 'thirds'; use 'half' or 'interleaved'"),
+    ],
+)
+def test_wrong_arguments_are_named(width, options, message):
+    with pytest.raises(ValueError, match=message):
+        unwrap(rope)(jnp.ones((B, T, N, width)), POSITIONS, **options)

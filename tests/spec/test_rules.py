@@ -1,0 +1,91 @@
+"""Tests for the rules over several fields, in jtransformer.spec.model and .run, and presets."""
+
+import dataclasses
+import time
+
+import pytest
+
+from jtransformer.spec import (
+    GATED_FFNS,
+    Constant,
+    DataSpec,
+    Learned,
+    ModelSpec,
+    RunSpec,
+    SpecError,
+    TextFile,
+    TrainingSpec,
+    WarmupCosine,
+    presets,
+)
+
+
+def message(make, **settings):
+    with pytest.raises(SpecError) as caught:
+        make(**settings)
+    return str(caught.value)
+
+
+def test_error_heads_must_divide_the_width():
+    assert message(ModelSpec, width=12, heads=5) == (
+        "heads must divide the width, got heads=5, width=12; use one of 1, 2, 3, 4, 6, 12."
+    )
+    for heads in (1, 2, 3, 4, 6, 12):
+        assert ModelSpec(width=12, heads=heads).head_width * heads == 12
+
+
+def test_error_of_an_enormous_width_does_not_search_for_ever():
+    began = time.monotonic()
+    assert "use one of 1, 2, 4," in message(ModelSpec, width=2**60, heads=3)
+    assert time.monotonic() - began < 1
+
+
+def test_error_bytes_need_256_tokens():
+    small = ModelSpec(vocabulary=255)
+    assert message(RunSpec, model=small).startswith("model.vocabulary must be at least 256")
+    assert RunSpec(model=ModelSpec(vocabulary=256))
+
+
+def test_error_learned_positions_must_reach_the_length():
+    def learned(max_length):
+        return dict(
+            model=ModelSpec(position=Learned(max_length=max_length)), data=DataSpec(length=33)
+        )
+
+    assert message(RunSpec, **learned(32)) == (
+        "model.position.learned.max_length must reach data.length, got max_length=32, "
+        "data.length=33; use at least 33."
+    )
+    assert RunSpec(**learned(33))
+
+
+@pytest.mark.parametrize("schedule", [Constant, WarmupCosine])
+def test_error_warmup_must_end_within_the_run(schedule):
+    training = TrainingSpec(steps=7)
+    text = message(RunSpec, schedule=schedule(warmup_steps=8), training=training)
+    assert text.startswith(f"schedule.{schedule.kind}.warmup_steps must not exceed training.steps")
+    assert RunSpec(schedule=schedule(warmup_steps=7), training=training)
+
+
+def test_error_a_text_file_needs_a_name():
+    assert message(DataSpec, source=TextFile()).startswith("source.text_file.path is empty")
+
+
+def test_placements_and_gates_are_known_to_the_model():
+    ends = {
+        name: ModelSpec(norm_placement=name).has_final_norm
+        for name in ("pre", "post", "sandwich", "branch")
+    }
+    assert ends == {"pre": True, "post": False, "sandwich": True, "branch": True}
+    gated = {name for name in ("relu", "gelu", *GATED_FFNS) if ModelSpec(ffn=name).gated}
+    assert gated == {"glu", "bilinear", "reglu", "geglu", "swiglu"}
+
+
+def test_preset_null_and_live():
+    assert presets.decoder_lm() == RunSpec()
+    run = presets.decoder_lm(width=96, layers=3)
+    changed = ModelSpec(width=96, layers=3, heads=6, ffn_width=384)
+    assert run == dataclasses.replace(RunSpec(), model=changed)
+    assert presets.decoder_lm(width=50).model.heads == 1
+    for width in (0, -16, True):
+        assert message(presets.decoder_lm, width=width).startswith("width must be")

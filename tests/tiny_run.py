@@ -1,0 +1,56 @@
+"""The smallest run that is still a run: one layer, ten updates, a text made up here."""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+
+from jtransformer.spec import (
+    DataSpec,
+    ModelSpec,
+    OptimizerSpec,
+    RunSpec,
+    TextFile,
+    TrainingSpec,
+    WarmupCosine,
+)
+
+WORDS = ["the ", "dog ", "walks ", "in ", "the ", "park\n", "and ", "sleeps "]
+
+
+def text(directory: pathlib.Path, size: int = 6000) -> pathlib.Path:
+    """Writes a text of seeded random words."""
+    path = directory / "text.txt"
+    if not path.exists():
+        drawn = np.random.default_rng(0).choice(WORDS, size)
+        path.write_text("".join(drawn)[:size])
+    return path
+
+
+def run_spec(directory: pathlib.Path, **training) -> RunSpec:
+    """Returns a run over that text; keywords change its TrainingSpec."""
+    plan = dict(
+        steps=10,
+        batch_size=4,
+        log_every=2,
+        evaluate_every=5,
+        checkpoint_every=3,
+        evaluation_batch_size=8,
+    )
+    return RunSpec(
+        model=ModelSpec(width=16, layers=1, heads=2, ffn_width=32),
+        data=DataSpec(
+            source=TextFile(path=str(text(directory))),
+            length=16,
+            validation_fraction=0.1,
+            test_fraction=0.1,
+        ),
+        optimizer=OptimizerSpec(learning_rate=1e-2),
+        schedule=WarmupCosine(warmup_steps=2),
+        training=TrainingSpec(**(plan | training)),
+    )
+
+
+def with_seed(spec: RunSpec, seed: int) -> RunSpec:
+    """Returns the same run with another seed."""
+    return dataclasses.replace(spec, seed=seed)

@@ -1,0 +1,231 @@
+"""Tests for jtransformer.training.trainer: one run, whole, interrupted, resumed, refused."""
+
+import dataclasses
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny_run
+
+from jtransformer import data, records
+from jtransformer.modules import build
+from jtransformer.spec import OptimizerSpec, SpecError
+from jtransformer.training import Hooks, Interrupted, Trainer, parameter_key, run
+
+
+PROGRAMS = {}
+
+
+def trainer(**hooks):
+    """Returns a new trainer; what was compiled before is shared, since compiling takes seconds."""
+    fresh = Trainer(Hooks(**hooks))
+    fresh._programs = PROGRAMS
+    return fresh
+
+
+def deterministic(directory):
+    """Everything of a run that has no clock in it."""
+    files = records.RunFiles(directory)
+    status = records.read_json(files.status)
+    status.pop("timing")
+    rows = records.read_rows(files.metrics)
+    for row in rows:
+        row.pop("tokens_per_second")
+    return status, rows
+
+
+def stop_after(updates):
+    """Returns a should_stop that asks to stop after so many updates."""
+    asked = iter(range(10**9))
+    return lambda: next(asked) >= updates
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory):
+    """A finished run that nothing disturbed."""
+    root = tmp_path_factory.mktemp("quiet")
+    spec = tiny_run.run_spec(root)
+    trainer().train(spec, root / "run")
+    return spec, root / "run"
+
+
+def test_rows_stand_at_every_log_and_evaluation_and_at_the_end(quiet):
+    _, directory = quiet
+    rows = deterministic(directory)[1]
+    assert [row["step"] for row in rows] == [2, 4, 5, 6, 8, 10]
+    assert [row["step"] for row in rows if row["validation_nll"] is not None] == [5, 10]
+    assert [row["tokens"] for row in rows] == [64 * row["step"] for row in rows]
+
+
+def test_result_is_the_last_step_and_names_the_best(quiet):
+    status, rows = deterministic(quiet[1])
+    result = status["result"]
+    evaluated = [row for row in rows if row["validation_nll"] is not None]
+    best = min(evaluated, key=lambda row: row["validation_nll"])
+    assert status["state"] == "done" and result["steps"] == 10
+    assert result["validation_nll"] == rows[-1]["validation_nll"]
+    assert result["best_validation_nll"] == best["validation_nll"]
+    assert result["best_step"] == best["step"]
+
+
+def test_first_rows_loss_is_that_of_the_untrained_model(quiet, tmp_path):
+    spec, _ = quiet
+    spec = dataclasses.replace(
+        spec, training=dataclasses.replace(spec.training, log_every=1, steps=2)
+    )
+    trainer().train(spec, tmp_path / "run")
+    first = records.read_rows(records.RunFiles(tmp_path / "run").metrics)[0]
+    batch = data.TrainingBatches(data.load(spec.data), spec.data, 4, spec.seed)[0]
+    model = build(spec.model)
+    variables = model.init(parameter_key(spec.seed), jnp.asarray(batch.tokens))
+    logits = np.asarray(model.apply(variables, jnp.asarray(batch.tokens)).logits, np.float64)
+    log_z = np.log(np.exp(logits).sum(-1))
+    label = np.take_along_axis(logits, batch.labels[..., None], -1)[..., 0]
+    np.testing.assert_allclose(first["train_nll"], np.mean(log_z - label), rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 3, 8, 64])
+def test_evaluation_scores_every_byte_once_whatever_the_batch_size(quiet, tmp_path, size):
+    spec, directory = quiet
+    other = dataclasses.replace(
+        spec, training=dataclasses.replace(spec.training, evaluation_batch_size=size)
+    )
+    status = trainer().train(other, tmp_path / "run")
+    expected = deterministic(directory)[0]["result"]["validation_nll"]
+    np.testing.assert_allclose(status["result"]["validation_nll"], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("stops", [(4,), (1, 1, 5), (9,), (0, 3), (5, 0, 2)], ids=str)
+def test_stopped_anywhere_and_continued_equals_the_quiet_run(quiet, tmp_path, stops):
+    spec, directory = quiet
+    for updates in stops:
+        with pytest.raises(Interrupted):
+            trainer(should_stop=stop_after(updates)).train(spec, tmp_path / "run")
+    trainer().train(spec, tmp_path / "run")
+    assert deterministic(tmp_path / "run") == deterministic(directory)
+
+
+def test_rows_after_the_restored_step_are_written_once(quiet, tmp_path):
+    spec, directory = quiet
+    with pytest.raises(Interrupted):
+        trainer(should_stop=stop_after(6)).train(spec, tmp_path / "run")
+    metrics = records.RunFiles(tmp_path / "run").metrics
+    with open(metrics, "a") as file:
+        file.write(json.dumps({"step": 8, "train_nll": 99.0}) + '\n{"step": 9, "tra')
+    trainer().train(spec, tmp_path / "run")
+    assert deterministic(tmp_path / "run") == deterministic(directory)
+
+
+def test_a_kill_between_last_checkpoint_and_status_trains_nothing_again(quiet, tmp_path):
+    spec, directory = quiet
+    trainer().train(spec, tmp_path / "run")
+    records.RunFiles(tmp_path / "run").status.unlink()
+    updates = []
+    trainer(on_row=lambda spec, row: updates.append(row)).train(spec, tmp_path / "run")
+    assert not updates
+    assert deterministic(tmp_path / "run") == deterministic(directory)
+
+
+def test_a_finished_run_is_not_touched(quiet):
+    spec, directory = quiet
+    before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
+    trainer().train(spec, directory)
+    assert {path: path.stat().st_mtime_ns for path in directory.rglob("*")} == before
+
+
+def test_seeds_and_rates_share_one_compiled_program(tmp_path):
+    spec = tiny_run.run_spec(tmp_path, steps=3)
+    fresh = Trainer()
+    for number, changed in enumerate(
+        [
+            spec,
+            tiny_run.with_seed(spec, 1),
+            dataclasses.replace(spec, optimizer=OptimizerSpec(learning_rate=1e-3, weight_decay=0.0)),
+            dataclasses.replace(spec, training=dataclasses.replace(spec.training, steps=4)),
+        ]
+    ):
+        fresh.train(changed, tmp_path / str(number))
+    (program,) = fresh._programs.values()
+    assert program.update._cache_size() == 1
+    assert program.evaluate._cache_size() == 1
+
+
+def test_live_seed_and_rate_change_the_result(quiet, tmp_path):
+    spec, directory = quiet
+    expected = deterministic(directory)[0]["result"]["validation_nll"]
+    changes = [
+        tiny_run.with_seed(spec, 1),
+        dataclasses.replace(spec, optimizer=OptimizerSpec(learning_rate=2e-2)),
+        dataclasses.replace(spec, optimizer=OptimizerSpec(learning_rate=1e-2, weight_decay=0.5)),
+        dataclasses.replace(spec, training=dataclasses.replace(spec.training, batch_size=5)),
+    ]
+    for number, changed in enumerate(changes):
+        status = trainer().train(changed, tmp_path / str(number))
+        assert status["result"]["validation_nll"] != expected
+
+
+def test_a_diverged_run_is_an_outcome_with_its_step(tmp_path):
+    spec = tiny_run.run_spec(tmp_path)
+    wild = dataclasses.replace(
+        spec, optimizer=OptimizerSpec(learning_rate=1e30, gradient_clip=None, weight_decay=1e30)
+    )
+    status = trainer().train(wild, tmp_path / "run")
+    result = status["result"]
+    assert status["state"] == "diverged"
+    assert result["diverged_at"] == result["steps"] < 10
+    assert result["validation_nll"] is None and result["test_nll"] is None
+
+
+def test_worse_than_uniform_at_the_end_is_diverged(tmp_path):
+    spec = tiny_run.run_spec(tmp_path, steps=2, log_every=1)
+    hot = dataclasses.replace(spec, optimizer=OptimizerSpec(learning_rate=50.0, weight_decay=0.0))
+    status = trainer().train(hot, tmp_path / "run")
+    assert records.read_rows(records.RunFiles(tmp_path / "run").metrics)[-1][
+        "validation_nll"
+    ] > math.log(256)
+    assert status["state"] == "diverged" and status["result"]["diverged_at"] == 2
+
+
+def test_the_directory_of_another_run_is_refused(quiet):
+    spec, directory = quiet
+    with pytest.raises(SpecError, match="belongs to another run"):
+        trainer().train(tiny_run.with_seed(spec, 5), directory)
+
+
+def test_another_environment_is_refused_unless_accepted(quiet, tmp_path):
+    spec, directory = quiet
+    with pytest.raises(Interrupted):
+        trainer(should_stop=stop_after(4)).train(spec, tmp_path / "run")
+    files = records.RunFiles(tmp_path / "run")
+    environment = records.read_json(files.environment)
+    records.write_json(files.environment, environment | {"jax": "0.0.1", "device_count": 8})
+    with pytest.raises(SpecError, match="jax 0.0.1 -> .*device_count 8 -> "):
+        trainer().train(spec, tmp_path / "run")
+    trainer(accept_environment=True).train(spec, tmp_path / "run")
+    assert deterministic(tmp_path / "run") == deterministic(directory)
+    assert records.read_rows(files.events)[0]["before"]["jax"] == "0.0.1"
+
+
+def test_environment_lists_what_is_decayed(quiet):
+    environment = records.read_json(records.RunFiles(quiet[1]).environment)
+    assert "layer_0/ffn/in/kernel" in environment["decayed_parameters"]
+    assert not [name for name in environment["decayed_parameters"] if "norm" in name]
+
+
+def test_run_names_directories_by_seed_and_identity(tmp_path):
+    spec = tiny_run.run_spec(tmp_path, steps=2)
+    statuses = run([spec, tiny_run.with_seed(spec, 1)], tmp_path / "runs")
+    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert names == [f"seed{k}-{status['fingerprint'][:8]}" for k, status in enumerate(statuses)]
+
+
+def test_parameters_in_the_record_are_the_leaves(quiet):
+    spec, directory = quiet
+    tree = jax.eval_shape(
+        lambda: build(spec.model).init(jax.random.key(0), jnp.zeros((1, 4), jnp.int32))
+    )
+    counted = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
+    assert deterministic(directory)[0]["result"]["parameters"] == counted
