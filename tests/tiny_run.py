@@ -1,6 +1,7 @@
 """The smallest run that is still a run: one layer, ten updates, a text made up here."""
 
 import dataclasses
+import json
 import pathlib
 
 import numpy as np
@@ -13,6 +14,7 @@ from jtransformer.spec import (
     TextFile,
     TrainingSpec,
     WarmupCosine,
+    to_tree,
 )
 
 WORDS = ["the ", "dog ", "walks ", "in ", "the ", "park\n", "and ", "sleeps "]
@@ -54,3 +56,33 @@ def run_spec(directory: pathlib.Path, **training) -> RunSpec:
 def with_seed(spec: RunSpec, seed: int) -> RunSpec:
     """Returns the same run with another seed."""
     return dataclasses.replace(spec, seed=seed)
+
+
+CONFIG = '''"""Does a <b>wider</b> network help?"""
+
+import json
+import pathlib
+
+from jtransformer.config import to_config
+from jtransformer.spec import from_tree
+
+HERE = pathlib.Path(__file__).parent
+
+
+def get_config():
+    return to_config(from_tree(json.loads((HERE / "run.json").read_text())))
+
+
+def get_sweep():
+    return {sweep!r}
+'''
+
+
+def config_file(directory: pathlib.Path, sweep: dict, **model) -> pathlib.Path:
+    """Writes a config file around the tiny run; keywords change its ModelSpec."""
+    spec = run_spec(directory)
+    spec = dataclasses.replace(spec, model=dataclasses.replace(spec.model, **model))
+    (directory / "run.json").write_text(json.dumps(to_tree(spec)))
+    path = directory / "config.py"
+    path.write_text(CONFIG.format(sweep=sweep))
+    return path

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from jtransformer.sweep import Cell, Plan
 
+PLAIN_WIDTH = 140
 MARKS = {"done": "●", "diverged": "✕", "failed": "!", "running": "◐", "pending": "·"}
 
 
@@ -24,8 +25,8 @@ class Progress:
             states: State of each cell, by fingerprint.
         """
         self._plan, self._states = plan, states
-        self._console = Console()
-        self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
+        shown = Console()
+        self._live = Live(console=shown, auto_refresh=False) if shown.is_terminal else None
         self._begin = time.perf_counter()
         self._trained = 0
         self._row: dict[str, Any] = {}
@@ -115,6 +116,12 @@ def _setting(cell: Cell) -> str:
 
 def _describe(cell: Cell) -> str:
     return " ".join(filter(None, [cell.arm, _setting(cell), f"seed {cell.spec.seed}"]))
+
+
+def console() -> Console:
+    """Returns where tables are printed; a file or a pipe is given room for all columns."""
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=PLAIN_WIDTH)
 
 
 def say(text: str) -> None:

@@ -9,8 +9,11 @@ example: jtransformer report --workdir runs/norm_and_ffn
 
 from pathlib import Path
 
+from rich.markup import escape
+
 from jtransformer import records
 from jtransformer.cli.arguments import parse
+from jtransformer.cli.progress import console
 from jtransformer.spec import SpecError
 
 
@@ -25,11 +28,19 @@ def run(argv: list[str]) -> int:
 
 
 def show(workdir: Path) -> None:
-    """Writes the page of a work directory and prints its table."""
-    from rich.console import Console
+    """Writes the page of a work directory and prints its answer and table."""
+    from rich.table import Table
 
-    from jtransformer import report
+    from jtransformer import report, stats
 
     page = report.write(workdir)
-    Console().print(report.terminal_table(records.load_sweep(workdir)))
+    analysis = stats.analyse(records.load_sweep(workdir))
+    table = Table()
+    columns = report.summary_table(analysis)
+    for column in columns:
+        table.add_column(escape(column.heading))
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*map(escape, cells))
+    console().print(table)
+    print(report.answer(analysis))
     print(f"page: {page}")

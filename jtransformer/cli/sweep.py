@@ -26,7 +26,7 @@ from jtransformer import records
 from jtransformer.cli.arguments import parse, read_experiment
 from jtransformer.cli.main import FAILED_RUN, REQUEUE
 from jtransformer.cli.preflight import check_space, check_writable, locked
-from jtransformer.cli.progress import Progress, say
+from jtransformer.cli.progress import Progress, console, say
 from jtransformer.cli.report import show
 from jtransformer.cli.stopping import stop_requests
 from jtransformer.spec import DataSpec, SpecError
@@ -193,7 +193,6 @@ class _Texts:
 
 
 def _print_plan(plan: Plan, new: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=f"{len(plan.arms)} arms, {len(plan.cells)} runs")
@@ -206,6 +205,6 @@ def _print_plan(plan: Plan, new: dict[str, Any]) -> None:
         table.add_row(
             name, solved, f"{arm['parameters']:,}", f"{arm['residual']:+.3%}", f"{flops:.3f}"
         )
-    Console().print(table)
+    console().print(table)
     tuned = {path: list(values) for path, values in plan.declaration.nuisance.items()}
     print(f"tuned per arm: {tuned}; seeds: {list(plan.declaration.seeds)}")

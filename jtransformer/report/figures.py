@@ -92,7 +92,7 @@ def _lines(curves: Any, seeds: int, toggle: alt.Parameter, encoding: dict[str, A
     thin = alt.Chart(style.data(curves)).mark_line(strokeWidth=1, clip=True)
     layers = [thin.encode(**encoding, detail="seed:N", opacity=style.dim(toggle, 0.35))]
     means = mean_learning_curves(curves, seeds)
-    if len(means):
+    if True:
         tip = ["arm:N", "step:Q", "tokens:Q", alt.Tooltip("nll:Q", format=".4f")]
         mean = alt.Chart(style.data(means)).encode(
             **encoding, opacity=style.dim(toggle, 1.0), tooltip=tip

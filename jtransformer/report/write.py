@@ -45,9 +45,9 @@ def _write_static(folder: Path, record: SweepRecord, analysis: Analysis) -> None
     import vl_convert
 
     for figure in figures(record, analysis, style.PAPER):
-        write_text(folder / f"{figure.name}.svg", vl_convert.vegalite_to_svg(figure.spec))
-        png = vl_convert.vegalite_to_png(figure.spec, scale=_PNG_SCALE)
-        _write_bytes(folder / f"{figure.name}.png", png)
+        svg = vl_convert.vegalite_to_svg(figure.spec)
+        write_text(folder / f"{figure.name}.svg", svg)
+        _write_bytes(folder / f"{figure.name}.png", vl_convert.svg_to_png(svg, scale=_PNG_SCALE))
 
 
 def _write_bytes(path: Path, content: bytes) -> None:

@@ -20,7 +20,7 @@ DENSE = ((B, T, D), (D, FW), (FW, D), (FW,), (D,))
 GATED = ((B, T, D), (D, FW), (D, FW), (FW, D))
 TOKENS = np.array([[0, 8, 2], [2, 2, 5]])
 POSITIONS = np.array([[0, 1, 2], [7, 70_000, 131_072]])
-VALID = np.array([[True, True, False, True, True], [True, False, False, False, False]])
+VALID = np.array([[True, True, False, True, True], [True, True, False, False, False]])
 
 
 class Row(NamedTuple):

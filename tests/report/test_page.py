@@ -7,13 +7,13 @@ import shutil
 import subprocess
 
 import pytest
+from sweep_fixture import RATES, noisy_losses, write_sweep
 
 from jtransformer.records import load_sweep
 from jtransformer.report import style
 from jtransformer.report.figures import figures
 from jtransformer.report.page import page, script_json, script_text
 from jtransformer.stats import analyse
-from sweep_fixture import RATES, noisy_losses, write_sweep
 
 EFFECTS = {"pre-gelu": 0.0, "<script>alert(1)</script>": -0.03, "post-gelu": 0.03}
 LOSSES = noisy_losses(EFFECTS)
@@ -45,7 +45,9 @@ def page_of(workdir, losses, **manifest):
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    question = "Is </script><script>alert(2)</script> & <b>this</b> text?\n\nPrediction: <i>yes</i>."
+    question = (
+        "Is </script><script>alert(2)</script> & <b>this</b> text?\n\nPrediction: <i>yes</i>."
+    )
     return page_of(tmp_path_factory.mktemp("page"), LOSSES, question=question, title="<img src=x>")
 
 
@@ -128,12 +130,16 @@ def browse(path, profile):
     CHROMIUM is None,
     reason="chromium is not installed, so pages were not drawn (owner: report, 2026-11-29)",
 )
-@pytest.mark.parametrize("case, count", [("full", 5), ("one seed", 5), ("all diverged", 4)])
+@pytest.mark.parametrize(
+    "case, count", [("full", 5), ("one seed", 5), ("all diverged", 4), ("begun", 3)]
+)
 def test_chromium_draws_every_figure_without_a_word(tmp_path, case, count):
     losses = {
         "full": LOSSES,
         "one seed": {key: loss for key, loss in LOSSES.items() if key[2] == 0},
         "all diverged": dict.fromkeys(LOSSES, "diverged"),
+        # The baseline's first seed alone, at two rates: no mean and no difference yet.
+        "begun": dict.fromkeys(LOSSES, "pending") | dict(list(LOSSES.items())[0:4:3]),
     }[case]
     path = tmp_path / "index.html"
     path.write_text(page_of(tmp_path, losses))

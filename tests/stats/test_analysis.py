@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sweep_fixture import RATES, noisy_losses, write_sweep
 
 from jtransformer.records import load_sweep
 from jtransformer.stats import (
@@ -15,7 +16,6 @@ from jtransformer.stats import (
     results_table,
     timings_table,
 )
-from sweep_fixture import RATES, noisy_losses, write_sweep
 
 EFFECTS = {"pre-gelu": 0.0, "pre-relu": 0.001, "pre-swiglu": -0.03, "post-gelu": 0.03}
 LOW, MIDDLE, HIGH = RATES

@@ -150,7 +150,8 @@ def test_directories_say_arm_nuisance_seed_and_identity():
     "paths",
     [
         ("a/b", "a_b"), ("/etc/text", "../text", "..", "."), ("ü ö", "ä ß", "日本"),
-        ("a\nb", "a\tb"), ("x" * 300, "x" * 300 + "y"), (".hidden", "~/text"), ("-rf", "a b;c|d*?"), ("A", "a"),
+        ("a\nb", "a\tb"), ("x" * 300, "x" * 300 + "y"), (".hidden", "~/text"),
+        ("-rf", "a b;c|d*?"), ("A", "a"),
     ],
 )  # fmt: skip
 def test_directories_are_file_names_whatever_the_values_are(paths):

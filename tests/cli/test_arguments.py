@@ -1,0 +1,150 @@
+"""Tests of what the command line accepts: bad input is one sentence and exit code 2, at once."""
+
+import pathlib
+
+import pytest
+import tiny_run
+
+from jtransformer.cli import main
+
+SWEEP = dict(
+    scientific={"model.ffn": ("relu", "swiglu"), "model.norm_placement": ("pre",)},
+    nuisance={"optimizer.learning_rate": (0.01, 0.02)},
+    seeds=(0, 1),
+    match=dict(equal="parameters", by="model.ffn_width", multiple_of=1, tolerance=0.02),
+)
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Returns a function that writes a config file whose sweep has some changes."""
+
+    def write(**changes):
+        return tiny_run.config_file(tmp_path, SWEEP | changes, ffn="relu")
+
+    return write
+
+
+def refused(capsys, *argv):
+    assert main([str(word) for word in argv]) == 2
+    captured = capsys.readouterr()
+    (line,) = captured.err.strip().splitlines()
+    assert not captured.out
+    return line
+
+
+CASES = {
+    "unknown field": (["--config.model.fnn=gelu"], {}, "did you mean 'ffn'"),
+    "unknown group": (["--config.modle.ffn=gelu"], {}, "did you mean 'model'"),
+    "group for a field": (["--config.model.position=rope"], {}, "is a group of settings"),
+    "bool for int": (["--config.model.layers=True"], {}, "layers"),
+    "float for int": (["--config.model.layers=1.5"], {}, "layers"),
+    "word for float": (["--config.optimizer.learning_rate=fast"], {}, "learning_rate"),
+    "outside its set": (["--config.model.norm_placement=both"], {}, "pre, post, sandwich, branch"),
+    "None for a number": (["--config.model.width=None"], {}, "must be an integer, got None"),
+    "no value": (["--config.model.width"], {}, "has no value"),
+    "heads": (["--config.model.heads=3"], {}, "must divide the width, got heads=3, width=16"),
+    "nan": (["--config.optimizer.learning_rate=nan"], {}, "must be finite"),
+    "below its bound": (["--config.training.steps=0"], {}, "at least 1, got 0"),
+    "unread option": (
+        ["--config.model.position.learned.max_length=99"],
+        {},
+        "would do nothing, because model.position.kind is 'sinusoidal'",
+    ),
+    "unread option at its default": (
+        ["--config.model.position.learned.max_length=1024"],
+        {},
+        "would do nothing",
+    ),
+    "unreadable text": (["--config.data.source.text_file.path=/nowhere/a.txt"], {}, "cannot be read"),
+    "text too short for a sequence": (["--config.data.length=2000"], {}, "give a longer text"),
+    "text too short for a batch": (["--config.training.batch_size=500"], {}, "more than the training"),
+    "unmatched": (
+        [],
+        {"match": dict(equal="parameters", by="model.ffn_width", multiple_of=64, tolerance=0.01)},
+        "the best multiple of 64 is 64, which misses by",
+    ),
+    "identical arms": ([], {"scientific": {"model.ffn": ("relu", "relu")}}, "twice"),
+    "same seed twice": ([], {"seeds": (0, 0)}, "twice"),
+    "unknown part": ([], {"seed": (0,)}, "did you mean 'seeds'"),
+    "no baseline": ([], {"scientific": {"model.ffn": ("gelu", "swiglu")}}, "no arm equals get_config()"),
+    "unknown flag": (["--wokdir=x"], {}, "did you mean 'workdir'"),
+    "stray word": (["runs/a"], {}, "is no flag"),
+}
+
+
+@pytest.mark.parametrize(("argv", "changes", "message"), CASES.values(), ids=CASES)
+def test_bad_input_is_one_sentence_before_any_work(
+    capsys, config, tmp_path, argv, changes, message
+):
+    workdir = tmp_path / "out"
+    line = refused(
+        capsys, "sweep", "--config", config(**changes), "--workdir", workdir, *argv
+    )
+    assert message in line and line.startswith("jtransformer sweep: ")
+    assert not workdir.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "is no file"),
+        ("def get_config(:\n", "cannot be loaded"),
+        ("import nowhere_to_be_found\n", "cannot be loaded"),
+        ("x = 1\n", "has no get_config()"),
+        ("def get_config():\n    return {}\n", "must return a ConfigDict"),
+    ],
+)
+def test_a_config_file_that_cannot_be_used_is_named(capsys, tmp_path, content, message):
+    path = tmp_path / "config.py"
+    if content is not None:
+        path.write_text(content)
+    line = refused(capsys, "sweep", "--config", path, "--workdir", tmp_path / "out")
+    assert message in line and str(path) in line
+
+
+def test_missing_flags_are_named(capsys, config):
+    assert "--workdir" in refused(capsys, "sweep", "--config", config())
+    assert "--config" in refused(capsys, "sweep", "--workdir", "x")
+
+
+def test_unknown_command_offers_the_nearest(capsys):
+    assert "did you mean 'sweep'" in refused(capsys, "sweeep")
+
+
+@pytest.mark.parametrize("command", ["sweep", "train", "status", "report"])
+def test_help_shows_an_example(capsys, command):
+    assert main([command, "--help"]) == 0
+    assert f"example: jtransformer {command} " in capsys.readouterr().out
+
+
+def test_overrides_reach_the_plan(capsys, config, tmp_path):
+    argv = ["sweep", "--config", str(config()), "--workdir", str(tmp_path / "out"), "--dry_run"]
+    assert main(argv) == 0
+    narrow = capsys.readouterr().out
+    assert main([*argv, "--config.model.ffn_width=48"]) == 0
+    assert capsys.readouterr().out != narrow
+    assert main([*argv, "--config.optimizer.gradient_clip=None"]) == 0
+    assert main([*argv, "--config.optimizer.weight_decay=1"]) == 0
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_option_that_one_arm_reads_may_be_set(capsys, config, tmp_path):
+    changes = {
+        "scientific": {"model.position.kind": ("sinusoidal", "learned")},
+        "match": None,
+    }
+    argv = ["sweep", "--config", str(config(**changes)), "--workdir", str(tmp_path / "out")]
+    argv += ["--dry_run", "--config.model.position.learned.max_length=99"]
+    assert main(argv) == 0
+    assert "learned" in capsys.readouterr().out
+
+
+def test_a_status_or_report_without_a_sweep_is_refused(capsys, tmp_path):
+    for command in ("status", "report"):
+        assert "holds no sweep" in refused(capsys, command, "--workdir", tmp_path)
+
+
+def test_config_files_are_not_compiled_beside_themselves(capsys, config, tmp_path):
+    main(["sweep", "--config", str(config()), "--workdir", str(tmp_path / "out"), "--dry_run"])
+    assert not list(pathlib.Path(tmp_path).rglob("__pycache__"))
