@@ -34,7 +34,9 @@ class Experiment(NamedTuple):
     sweep: Any
 
 
-def parse(argv: list[str], *, takes_config: bool, switches: tuple[str, ...] = ()) -> flags.FlagValues:
+def parse(
+    argv: list[str], *, takes_config: bool, switches: tuple[str, ...] = ()
+) -> flags.FlagValues:
     """Reads the flags of a command.
 
     Args:
@@ -56,7 +58,9 @@ def parse(argv: list[str], *, takes_config: bool, switches: tuple[str, ...] = ()
         stray = values(["jtransformer", *own])[1:]
     except flags.UnrecognizedFlagError as error:
         known = ["config.…", *values] if takes_config else list(values)
-        raise SpecError(f"--{error.flagname}", f"is no flag; {nearest(error.flagname, known)}.") from None
+        raise SpecError(
+            f"--{error.flagname}", f"is no flag; {nearest(error.flagname, known)}."
+        ) from None
     except flags.Error as error:
         raise SpecError("", f"{error}") from None
     if stray:
@@ -74,11 +78,15 @@ def read_experiment(path: Path, argv: list[str]) -> Experiment:
         SpecError: If the file cannot be used, or an override cannot be applied.
     """
     module = _load(path)
-    if not hasattr(module, "get_config"):
+    get_config = getattr(module, "get_config", None)
+    if get_config is None:
         raise SpecError(str(path), "has no get_config(); see experiments/norm_and_ffn/config.py.")
-    config = module.get_config()
+    config = get_config()
     if not isinstance(config, ConfigDict):
-        raise SpecError(str(path), f"get_config() must return a ConfigDict, got {type(config).__name__}.")
+        raise SpecError(
+            str(path), f"get_config() must return a ConfigDict, got {type(config).__name__}."
+        )
+    get_sweep = getattr(module, "get_sweep", None)
     overrides = _overrides(argv)
     _apply(config, overrides)
     return Experiment(
@@ -86,7 +94,7 @@ def read_experiment(path: Path, argv: list[str]) -> Experiment:
         question=(module.__doc__ or "").strip(),
         tree=to_plain(config),
         touched=frozenset(overrides),
-        sweep=module.get_sweep() if hasattr(module, "get_sweep") else None,
+        sweep=None if get_sweep is None else get_sweep(),
     )
 
 
@@ -127,7 +135,9 @@ def _apply(config: ConfigDict, overrides: dict[str, str]) -> None:
     for path, text in overrides.items():
         current = get(tree, path)
         if isinstance(current, dict):
-            raise SpecError(path, f"is a group of settings; name one of them: {', '.join(current)}.")
+            raise SpecError(
+                path, f"is a group of settings; name one of them: {', '.join(current)}."
+            )
         # Config flags take the type from the current value, so None has none to offer.
         if text == "None" or current is None:
             parsed[path] = _literal(text)
@@ -139,12 +149,7 @@ def _apply(config: ConfigDict, overrides: dict[str, str]) -> None:
         values(words)
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
         raise SpecError("", f"{error}") from None
-    for path, value in parsed.items():
-        parent, _, name = path.rpartition(".")
-        holder = config
-        for part in filter(None, parent.split(".")):
-            holder = holder[part]
-        holder[name] = value
+    config.update_from_flattened_dict(parsed)
 
 
 def _literal(text: str) -> Any:

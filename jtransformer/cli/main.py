@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
         return USER_ERROR
     command = importlib.import_module(f"jtransformer.cli.{name}")
     if any(flag in ("--help", "-h") for flag in rest):
-        print(command.__doc__.strip())
+        print((command.__doc__ or "").strip())
         return 0
     _quiet_libraries()
     try:

@@ -82,7 +82,9 @@ class Progress:
 
     def _table(self, current: Cell) -> Table:
         cells = self._plan.cells
-        table = Table(title=f"{len(cells) - self._left()} of {len(cells)} runs, {self._time_left()}")
+        table = Table(
+            title=f"{len(cells) - self._left()} of {len(cells)} runs, {self._time_left()}"
+        )
         table.add_column("arm")
         nuisances = list(dict.fromkeys(str(cell.nuisance) for cell in cells))
         labels = {str(cell.nuisance): _setting(cell) for cell in cells}

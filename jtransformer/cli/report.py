@@ -1,8 +1,9 @@
-"""
-jtransformer report --workdir DIR
+"""Writes the page of a work directory again, from the records of its runs.
 
-Writes DIR/report/ again from the records of its runs: index.html, results.csv, timings.csv,
-results.md and figures. Works while the sweep runs.
+usage: jtransformer report --workdir DIR
+
+DIR/report/ gets index.html, results.csv, timings.csv, results.md and figures. Works while the
+sweep runs.
 
 example: jtransformer report --workdir runs/norm_and_ffn
 """

@@ -1,7 +1,6 @@
-"""
-jtransformer status --workdir DIR [--json]
+"""Says how many runs of a sweep are done, diverged, failed, running or pending.
 
-Says how many runs of a sweep are done, diverged, failed, running or pending; works at any time.
+usage: jtransformer status --workdir DIR [--json]
 
 example: jtransformer status --workdir runs/norm_and_ffn
 """
@@ -29,7 +28,10 @@ def run(argv: list[str]) -> int:
     if flags.json:
         print(json.dumps(shown))
         return 0
-    print(", ".join(f"{count} {state}" for state, count in shown.items()), f"of {len(sweep.runs)} runs")
+    print(
+        ", ".join(f"{count} {state}" for state, count in shown.items()),
+        f"of {len(sweep.runs)} runs",
+    )
     for record in sweep.runs:
         if record.failure is not None and record.state == "failed":
             print(f"failed: {record.cell['directory']}: {record.failure['error']}")

@@ -1,7 +1,7 @@
-"""
-jtransformer sweep --config FILE --workdir DIR [--config.PATH=VALUE ...] [flags]
+"""Plans a grid of runs, trains every run that is missing, and writes DIR/report/index.html.
 
-Plans a grid of runs, trains every run that is missing, and writes DIR/report/index.html.
+usage: jtransformer sweep --config FILE --workdir DIR [--config.PATH=VALUE ...] [flags]
+
 Running the same command again continues: finished runs are not repeated, an interrupted one goes
 on from its newest checkpoint, and results.csv is the same to the bit.
 
@@ -199,7 +199,9 @@ def _print_plan(plan: Plan, new: dict[str, Any]) -> None:
     for heading in ("arm", "solved", "parameters", "mismatch", "training MFLOP/token"):
         table.add_column(heading, justify="left" if heading in ("arm", "solved") else "right")
     for arm in new["arms"]:
-        solved = ", ".join(f"{path.split('.')[-1]} {value}" for path, value in arm["matched"].items())
+        solved = ", ".join(
+            f"{path.split('.')[-1]} {value}" for path, value in arm["matched"].items()
+        )
         name = arm["name"] + (" (baseline)" if arm["name"] == plan.baseline else "")
         flops = arm["training_flops_per_token"] / 1e6
         table.add_row(

@@ -1,10 +1,10 @@
-"""
-jtransformer train --config FILE --workdir DIR [--config.PATH=VALUE ...] [--accept_environment]
+"""Trains the run of get_config() in DIR, or continues it from its newest checkpoint.
 
-Trains the run of get_config() in DIR, or continues it from its newest checkpoint.
+usage: jtransformer train --config FILE --workdir DIR [--config.PATH=VALUE ...] [flags]
 
-example: jtransformer train --config experiments/norm_and_ffn/config.py \\
-             --config.training.steps=100 --workdir runs/one
+  --accept_environment   go on although versions or devices have changed since the run began
+
+example: jtransformer train --config experiments/norm_and_ffn/config.py --workdir runs/one
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from jtransformer.cli.main import REQUEUE
 from jtransformer.cli.preflight import check_space, check_writable, locked
 from jtransformer.cli.progress import say
 from jtransformer.cli.stopping import stop_requests
-from jtransformer.spec import from_tree
+from jtransformer.spec import RunSpec, from_tree
 
 
 def run(argv: list[str]) -> int:
@@ -29,17 +29,20 @@ def run(argv: list[str]) -> int:
     check_writable(workdir)
     check_space(workdir, [spec])
 
-    def show(spec: Any, row: dict[str, Any]) -> None:
+    def show(_: RunSpec, row: dict[str, Any]) -> None:
         validation = row["validation_nll"]
         measured = f"  validation {validation:.4f}" if validation is not None else ""
         print(
             f"step {row['step']:>6}  train {row['train_nll']:.4f}{measured}  nats/byte  "
-            f"gradient norm {row['gradient_norm']:.3f}  {row['tokens_per_second'] / 1e3:.0f}k tokens/s",
+            f"gradient norm {row['gradient_norm']:.3f}  "
+            f"{row['tokens_per_second'] / 1e3:.0f}k tokens/s",
             flush=True,
         )
 
     with locked(workdir), stop_requests() as should_stop:
-        hooks = Hooks(on_row=show, should_stop=should_stop, accept_environment=flags.accept_environment)
+        hooks = Hooks(
+            on_row=show, should_stop=should_stop, accept_environment=flags.accept_environment
+        )
         try:
             status = Trainer(hooks).train(spec, workdir)
         except Interrupted as stop:

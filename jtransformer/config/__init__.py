@@ -1,5 +1,7 @@
 """The one door between ConfigDict, which the command line needs, and specs, which mean."""
 
+from typing import Any
+
 import ml_collections
 from ml_collections import config_dict
 
@@ -8,8 +10,10 @@ from jtransformer.spec import RunSpec, SpecError, Tree, from_tree, to_tree
 __all__ = ["from_config", "to_config", "to_plain"]
 
 
-def to_config(spec: RunSpec) -> ml_collections.ConfigDict:
+def to_config(spec: RunSpec) -> Any:
     """Writes a run as a ConfigDict, every setting of every kind written out.
+
+    The result is typed as Any, since type checkers cannot see the settings of a ConfigDict.
 
     The settings are not type-safe inside the ConfigDict: an optional one would lose its type,
     and integers would be accepted for booleans. `from_config` checks all of them instead.

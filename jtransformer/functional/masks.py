@@ -202,7 +202,7 @@ def _prefix(query_BTx: Array, key_BxS: Array, prefix_length: int | Array) -> Arr
         length_Bxx = jnp.full((1, 1, 1), prefix_length, query_BTx.dtype)
     else:
         length_Bxx = prefix_length.astype(query_BTx.dtype)[:, None, None]
-    return jnp.where(query_BTx < length_Bxx, key_BxS < length_Bxx, key_BxS <= query_BTx)
+    return (key_BxS < length_Bxx) | (key_BxS <= query_BTx)
 
 
 def _require_boolean(mask: Array, name: str) -> None:

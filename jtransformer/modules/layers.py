@@ -83,7 +83,9 @@ class FeedForward(Parameterised):
         gated, activation = F.FFN_KINDS[spec.ffn]
         matrices = {"gate": (D, Fw), "up": (D, Fw), "down": (Fw, D)} if gated else {
             "in": (D, Fw), "out": (Fw, D)}  # fmt: skip
-        kernels = [Kernel(spec, shape, spec.ffn_bias, name=name) for name, shape in matrices.items()]
+        kernels = [
+            Kernel(spec, shape, spec.ffn_bias, name=name) for name, shape in matrices.items()
+        ]
         weights, biases = zip(*(kernel() for kernel in kernels), strict=True)
         if gated:
             names = ("b_gate", "b_up", "b_down")
@@ -120,4 +122,10 @@ class Block(nn.Module):
     def wired(self, name: str, sublayer: Callable[[Array], Array], x: Array) -> Array:
         slots = NORM_SLOTS[self.spec.norm_placement]
         norms = {slot: Norm(self.spec, name=f"{name}_{slot}") for slot in slots}
-        return F.residual(x, sublayer, **norms)
+        return F.residual(
+            x,
+            sublayer,
+            norm_in=norms.get("norm_in"),
+            norm_branch=norms.get("norm_branch"),
+            norm_out=norms.get("norm_out"),
+        )

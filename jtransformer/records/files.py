@@ -51,12 +51,25 @@ def read_json(path: Path) -> Any:
 
 
 def append_row(path: Path, row: dict[str, Any]) -> None:
-    """Appends one JSON line, durably: a checkpoint made afterwards never lacks its rows."""
+    """Appends one JSON line, durably: a checkpoint made afterwards never lacks its rows.
+
+    A line that a kill has torn is cut off first, else the new one would be glued to it.
+    """
+    _cut_torn_line(path)
     line = json.dumps(_finite(row), allow_nan=False, ensure_ascii=False) + "\n"
     with open(path, "a", encoding="utf-8", errors=ERRORS, newline="\n") as file:
         file.write(line)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _cut_torn_line(path: Path) -> None:
+    if not path.exists() or not path.stat().st_size:
+        return
+    with open(path, "r+b") as file:
+        content = file.read()
+        if not content.endswith(b"\n"):
+            file.truncate(content.rfind(b"\n") + 1)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

@@ -61,7 +61,7 @@ def _learning(analysis: Analysis, split: str, curves: Any, theme: style.Theme) -
         caption=f"{what}, at each arm's chosen setting. Bold: mean over all seeds; thin: each "
         "seed. Dashed: yardsticks on the validation bytes. The frame starts at the unigram "
         "entropy; what lies above is cut. Click a name to single it out (shift adds).",
-        spec=style.apply(chart.add_params(toggle).properties(height=330), theme),
+        spec=style.apply(chart.properties(height=330), theme),
     )
 
 
@@ -83,16 +83,18 @@ def _difference_curves(analysis: Analysis, paired: Any, theme: style.Theme) -> F
         title="Differences along training",
         caption="Each arm's validation loss minus the baseline's at the same seed and step "
         "(negative: lower, better). Bold: mean over all seeds; thin: each seed.",
-        spec=style.apply(chart.add_params(toggle).properties(height=330), theme),
+        spec=style.apply(chart.properties(height=330), theme),
     )
 
 
 def _lines(curves: Any, seeds: int, toggle: alt.Parameter, encoding: dict[str, Any]) -> list[Any]:
     """Draws each seed thin and, where every seed has a loss, their mean bold."""
     thin = alt.Chart(style.data(curves)).mark_line(strokeWidth=1, clip=True)
-    layers = [thin.encode(**encoding, detail="seed:N", opacity=style.dim(toggle, 0.35))]
+    # The toggle belongs to a layer that encodes the arm: Vega-Lite binds no legend elsewhere.
+    thin = thin.encode(**encoding, detail="seed:N", opacity=style.dim(toggle, 0.35))
+    layers = [thin.add_params(toggle)]
     means = mean_learning_curves(curves, seeds)
-    if True:
+    if len(means):
         tip = ["arm:N", "step:Q", "tokens:Q", alt.Tooltip("nll:Q", format=".4f")]
         mean = alt.Chart(style.data(means)).encode(
             **encoding, opacity=style.dim(toggle, 1.0), tooltip=tip

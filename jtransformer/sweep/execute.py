@@ -124,7 +124,8 @@ def check_continuation(old: dict[str, Any], new: dict[str, Any], workdir: Path) 
     if not lost:
         return len(kept) - len(old["cells"])
     declared = ("base", "scientific", "nuisance", "seeds", "match", "data")
-    changes = differences(*({part: record[part] for part in declared} for record in (old, new)))
+    there, here = ({part: record[part] for part in declared} for record in (old, new))
+    changes = differences(there, here)
     described = "; ".join(f"{path}: {a!r} there, {b!r} here" for path, (a, b) in changes.items())
     raise SpecError(
         "",

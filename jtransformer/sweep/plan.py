@@ -21,10 +21,15 @@ from jtransformer.spec import (
     prune,
     replace,
     to_tree,
-    unread_error,
-    unread_settings,
 )
 from jtransformer.sweep.declaration import Declaration, Matching
+from jtransformer.sweep.refusals import (
+    refuse_identical,
+    refuse_other_measures,
+    refuse_overruled,
+    refuse_shared_identity,
+    refuse_unread,
+)
 
 Setting = dict[str, Any]
 
@@ -89,14 +94,14 @@ def make_plan(
         SpecError: If a setting cannot be, an arm cannot be matched, or two arms are one.
     """
     base = _resolve(tree)
-    _refuse_overruled(declaration, tree, touched)
+    refuse_overruled(declaration, tree, touched)
     declaration = dataclasses.replace(declaration, seeds=declaration.seeds or (base.seed,))
     settings, nuisances = _grid(declaration.scientific), _grid(declaration.nuisance)
     trees = [replace(tree, setting) for setting in settings]
-    _refuse_unread([replace(one, nuisance) for one in trees for nuisance in nuisances], touched)
+    refuse_unread([replace(one, nuisance) for one in trees for nuisance in nuisances], touched)
     specs = [_resolve(arm_tree) for arm_tree in trees]
     names = [_name(setting) for setting in settings]
-    _refuse_identical(names, specs)
+    refuse_identical(names, specs)
     baseline = _baseline(declaration, tree, settings, names)
     reference = specs[names.index(baseline)].model
     arms = tuple(
@@ -109,7 +114,8 @@ def make_plan(
         for nuisance in nuisances
         for seed in declaration.seeds
     )
-    _refuse_shared_identity(cells)
+    refuse_shared_identity((cell.fingerprint, cell.directory) for cell in cells)
+    refuse_other_measures([cell.spec for cell in cells])
     return Plan(base, baseline, declaration, arms, cells)
 
 
@@ -183,42 +189,6 @@ def _grid(factors: dict[str, tuple[Any, ...]]) -> list[Setting]:
 
 def _resolve(tree: Tree) -> RunSpec:
     return from_tree(prune(tree))
-
-
-def _refuse_unread(trees: list[Tree], touched: frozenset[str]) -> None:
-    """Refuses a changed setting that no arm reads; one that some arm reads has an effect."""
-    unread = set.intersection(*(unread_settings(tree, touched=touched) for tree in trees))
-    if unread:
-        raise unread_error(trees[0], min(unread))
-
-
-def _refuse_overruled(declaration: Declaration, tree: Tree, touched: frozenset[str]) -> None:
-    """Refuses what the command line sets and the sweep replaces in every run."""
-    overruled = {*declaration.nuisance, *(["seed"] if declaration.seeds else ())}
-    if declaration.baseline is not None:  # Else a scientific setting chooses the baseline.
-        overruled |= declaration.scientific.keys()
-    for path in sorted(overruled & touched):
-        raise SpecError(path, f"= {get(tree, path)!r} would do nothing, because get_sweep() gives "
-                        "its values; change them there.")  # fmt: skip
-
-
-def _refuse_identical(names: list[str], specs: list[RunSpec]) -> None:
-    for (a, left), (b, right) in itertools.combinations(zip(names, specs, strict=True), 2):
-        if left == right or a == b:
-            raise SpecError("scientific", f"makes two arms that are identical, {a!r} and {b!r}; "
-                            "drop one of them.")  # fmt: skip
-
-
-def _refuse_shared_identity(cells: tuple[Cell, ...]) -> None:
-    seen: dict[str, Cell] = {}
-    for cell in cells:
-        other = seen.setdefault(cell.fingerprint, cell)
-        if other is not cell:
-            raise SpecError(
-                "",
-                f"Two runs of the sweep are identical: {other.directory} and {cell.directory}; "
-                "drop one of the values that make no difference.",
-            )
 
 
 def _name(setting: Setting) -> str:

@@ -206,4 +206,3 @@ def _options() -> ocp.CheckpointManagerOptions:
         best_mode="min",
         enable_async_checkpointing=True,
     )
-

@@ -30,15 +30,16 @@ class Hyperparameters(NamedTuple):
 def hyperparameters(spec: RunSpec) -> Hyperparameters:
     """Returns the numbers of a run, float32; what a run does not have is 0 and is not read."""
     schedule = spec.schedule
-    values = Hyperparameters(
-        learning_rate=spec.optimizer.learning_rate,
-        weight_decay=spec.optimizer.weight_decay,
-        gradient_clip=spec.optimizer.gradient_clip or 0.0,
-        warmup_steps=schedule.warmup_steps,
-        final_fraction=schedule.final_fraction if isinstance(schedule, WarmupCosine) else 0.0,
-        steps=spec.training.steps,
-    )
-    return Hyperparameters(*(jnp.asarray(value, jnp.float32) for value in values))
+    cosine = isinstance(schedule, WarmupCosine)
+    values = {
+        "learning_rate": spec.optimizer.learning_rate,
+        "weight_decay": spec.optimizer.weight_decay,
+        "gradient_clip": spec.optimizer.gradient_clip or 0.0,
+        "warmup_steps": schedule.warmup_steps,
+        "final_fraction": schedule.final_fraction if cosine else 0.0,
+        "steps": spec.training.steps,
+    }
+    return Hyperparameters(**{name: jnp.asarray(x, jnp.float32) for name, x in values.items()})
 
 
 def learning_rate(

@@ -98,9 +98,14 @@ class Program:
         return TrainState(state.step + 1, parameters, optimizer, window)
 
     def _loss(self, parameters: Any, batch: Batch) -> tuple[Array, F.CrossEntropy]:
-        logits = self._model.apply({"params": parameters}, batch.tokens).logits
-        sums = F.cross_entropy(logits, batch.labels, batch.weights)
+        tokens, labels, weights = map(jnp.asarray, batch)
+        logits = self._logits(parameters, tokens)
+        sums = F.cross_entropy(logits, labels, weights)
         return sums.loss_sum / jnp.maximum(sums.weight_sum, 1.0), sums
+
+    def _logits(self, parameters: Any, tokens: Int[Array, "B T"]) -> Float[Array, "B T V"]:
+        output: Any = self._model.apply({"params": parameters}, tokens)
+        return output.logits
 
     def _evaluate(self, parameters: Any, batch: Batch) -> tuple[Array, Array]:
         """Returns the summed loss of a batch and the number of scored tokens."""

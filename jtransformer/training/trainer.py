@@ -92,9 +92,7 @@ class _Run:
         self._spec, self._files, self._corpus = spec, files, corpus
         self._program, self._hooks = program, hooks
         self._hyper = hyperparameters(spec)
-        self._batches = data.TrainingBatches(
-            corpus, spec.data, spec.training.batch_size, spec.seed
-        )
+        self._batches = data.TrainingBatches(corpus, spec.data, spec.training.batch_size, spec.seed)
         self._clock = Clock()
 
     def train(self, identity: str) -> dict[str, Any]:

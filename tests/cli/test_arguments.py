@@ -56,9 +56,17 @@ CASES = {
         {},
         "would do nothing",
     ),
-    "unreadable text": (["--config.data.source.text_file.path=/nowhere/a.txt"], {}, "cannot be read"),
+    "unreadable text": (
+        ["--config.data.source.text_file.path=/nowhere/a.txt"],
+        {},
+        "cannot be read",
+    ),
     "text too short for a sequence": (["--config.data.length=2000"], {}, "give a longer text"),
-    "text too short for a batch": (["--config.training.batch_size=500"], {}, "more than the training"),
+    "text too short for a batch": (
+        ["--config.training.batch_size=500"],
+        {},
+        "more than the training",
+    ),
     "unmatched": (
         [],
         {"match": dict(equal="parameters", by="model.ffn_width", multiple_of=64, tolerance=0.01)},
@@ -67,7 +75,11 @@ CASES = {
     "identical arms": ([], {"scientific": {"model.ffn": ("relu", "relu")}}, "twice"),
     "same seed twice": ([], {"seeds": (0, 0)}, "twice"),
     "unknown part": ([], {"seed": (0,)}, "did you mean 'seeds'"),
-    "no baseline": ([], {"scientific": {"model.ffn": ("gelu", "swiglu")}}, "no arm equals get_config()"),
+    "no baseline": (
+        [],
+        {"scientific": {"model.ffn": ("gelu", "swiglu")}},
+        "no arm equals get_config()",
+    ),
     "unknown flag": (["--wokdir=x"], {}, "did you mean 'workdir'"),
     "stray word": (["runs/a"], {}, "is no flag"),
 }
@@ -78,9 +90,7 @@ def test_bad_input_is_one_sentence_before_any_work(
     capsys, config, tmp_path, argv, changes, message
 ):
     workdir = tmp_path / "out"
-    line = refused(
-        capsys, "sweep", "--config", config(**changes), "--workdir", workdir, *argv
-    )
+    line = refused(capsys, "sweep", "--config", config(**changes), "--workdir", workdir, *argv)
     assert message in line and line.startswith("jtransformer sweep: ")
     assert not workdir.exists()
 

@@ -257,9 +257,9 @@ def test_dropout_keeps_the_expectation_and_needs_its_key(make, key):
     sample = jax.jit(
         jax.vmap(lambda key: dot_product_attention(q, k, v, dropout_rate=0.3, key=key))
     )
-    draws = sample(jax.random.split(key, 4000))
+    draws = sample(jax.random.split(key, 1000))
     assert not np.allclose(draws[0], draws[1])
-    np.testing.assert_allclose(draws.mean(0), out, atol=0.1)
+    np.testing.assert_allclose(draws.mean(0), out, atol=0.2)
     ones = dot_product_attention(q, k, jnp.ones_like(v), dropout_rate=0.3, key=key)
     assert not np.allclose(ones, 1, atol=0.05)  # a sampled row need not sum to 1
 

@@ -123,7 +123,9 @@ def test_gpt2_scales_the_two_matrices_per_layer_that_write_to_the_stream():
         for path in flat(jax.eval_shape(lambda: parameters(spec)))
         if path.endswith(("kernel", "table"))
     ]
-    deviations = {path: initialiser(spec, tuple(path.split("/")), (768, 3072)).deviation for path in paths}
+    deviations = {
+        path: initialiser(spec, tuple(path.split("/")), (768, 3072)).deviation for path in paths
+    }
     small = [path for path, deviation in deviations.items() if deviation < 0.02]
     assert len(small) == 2 * spec.layers
     assert all(math.isclose(deviations[path], 0.00408248, rel_tol=1e-5) for path in small)

@@ -28,7 +28,9 @@ VARIANTS = {
     "sandwich": dataclasses.replace(BASE, norm_placement="sandwich", norm=RMSNorm()),
     "branch": dataclasses.replace(BASE, norm_placement="branch", ffn="swiglu"),
     "untied": dataclasses.replace(BASE, tied_head=False, attention_bias=True, ffn_bias=True),
-    "learned": dataclasses.replace(BASE, position=Learned(max_length=T), ffn="geglu", ffn_bias=True),
+    "learned": dataclasses.replace(
+        BASE, position=Learned(max_length=T), ffn="geglu", ffn_bias=True
+    ),
     "none": dataclasses.replace(BASE, position=NoPosition(), scale_embedding=True),
 }
 EVERY_VARIANT = pytest.mark.parametrize("spec", VARIANTS.values(), ids=VARIANTS)
@@ -160,7 +162,9 @@ def test_padding_and_other_rows_do_not_matter(key, spec):
     valid = jnp.array([[True] * T, [True] * 4 + [False] * 3])
     full = model.apply(variables, tokens, valid=valid).logits
     other = tokens.at[1, 4:].set((tokens[1, 4:] + 1) % V)
-    np.testing.assert_array_equal(model.apply(variables, other, valid=valid).logits[1, :4], full[1, :4])
+    np.testing.assert_array_equal(
+        model.apply(variables, other, valid=valid).logits[1, :4], full[1, :4]
+    )
     alone = model.apply(variables, tokens[1:, :4]).logits
     np.testing.assert_allclose(full[1:, :4], alone, atol=1e-5)
 

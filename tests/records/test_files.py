@@ -161,3 +161,10 @@ def test_truncation_at_its_limits(rows, tmp_path):
     assert rows.read_bytes() == b""
     truncate_rows(tmp_path / "missing.jsonl", 3)
     assert read_rows(tmp_path / "missing.jsonl") == []
+
+
+def test_a_row_is_never_glued_to_a_torn_one(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"step": 1}\n{"step": 2, "lo')
+    append_row(path, {"step": 3})
+    assert read_rows(path) == [{"step": 1}, {"step": 3}]

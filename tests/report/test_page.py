@@ -111,6 +111,17 @@ def test_figures_take_the_themes_ink_and_width(tmp_path, theme):
         assert other.ink not in json.dumps(figure.spec)
 
 
+def test_legends_toggle_a_layer_that_knows_the_arm(tmp_path):
+    record = load_sweep(write_sweep(tmp_path, LOSSES))
+    toggled = 0
+    for figure in figures(record, analyse(record), style.PAGE):
+        for param in figure.spec.get("params", []):
+            views = [v for v in figure.spec["layer"] if v.get("name") in param["views"]]
+            assert [v["encoding"]["color"]["field"] for v in views] == ["arm"], figure.name
+            toggled += 1
+    assert toggled == 4
+
+
 def test_arms_keep_their_colour_and_the_baseline_is_ink(tmp_path):
     analysis = analyse(load_sweep(write_sweep(tmp_path, LOSSES)))
     color, _ = style.arm_color(analysis, style.PAPER)

@@ -136,11 +136,6 @@ def test_error_identical_runs():
     assert text.startswith(
         "Two runs of the sweep are identical: runs/constant/warmup_steps=10-seed0-"
     )
-    texts = {"data.source.text_file.path": ("a", "b")}
-    tree = tree_with(data__source__kind="text_file", data__source__text_file__path="a")
-    assert len(plan_of(texts, tree=tree).cells) == 2
-    text = message(texts, tree=tree, data_sha256=lambda data: KJV)
-    assert text.startswith("Two runs of the sweep are identical: runs/a/seed0-")
 
 
 def test_error_nuisance_that_changes_the_size():
@@ -192,3 +187,12 @@ def test_error_overrides_that_the_sweep_would_undo():
     assert message(FFN, touched=[ffn], baseline="relu").startswith("model.ffn = 'gelu' would do")
     assert plan_of(FFN, touched=[ffn, "training.steps"], **options).baseline == "gelu"
     assert plan_of(FFN, touched=[rate]).cells[0].spec.optimizer.learning_rate == 3e-3
+
+
+def test_error_runs_that_are_scored_on_different_bytes():
+    texts = {"data.source.text_file.path": ("a", "b")}
+    tree = tree_with(data__source__kind="text_file", data__source__text_file__path="a")
+    assert "scored on different bytes" in message(texts, tree=tree)
+    nuisance = {"data.validation_fraction": (0.02, 0.1)}
+    text = message(FFN, nuisance=nuisance)
+    assert text.startswith("data.validation_fraction differs between runs (0.02, 0.1)")

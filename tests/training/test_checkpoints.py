@@ -45,7 +45,9 @@ def newest(files, fingerprint="f" * 64):
 
 def flip_a_byte(files, step):
     """Changes one byte of the stored numbers, as a failing disk would."""
-    stored = [path for path in (files.checkpoints / str(step) / "state").rglob("*") if path.is_file()]
+    stored = [
+        path for path in (files.checkpoints / str(step) / "state").rglob("*") if path.is_file()
+    ]
     path = max(stored, key=lambda path: path.stat().st_size)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
@@ -156,7 +158,10 @@ def test_another_fingerprint_is_refused_not_skipped(tmp_path):
 def test_another_tree_is_never_restored(tmp_path, like, problem):
     files = saved(tmp_path, {1: 1.0})
     with Checkpoints(files, "f" * 64) as checkpoints:
-        for restore in (lambda: checkpoints.restore(1, like), lambda: checkpoints.restore_newest(like)):
+        for restore in (
+            lambda: checkpoints.restore(1, like),
+            lambda: checkpoints.restore_newest(like),
+        ):
             with pytest.raises(SpecError, match=problem):
                 restore()
 

@@ -15,7 +15,6 @@ from jtransformer.modules import build
 from jtransformer.spec import OptimizerSpec, SpecError
 from jtransformer.training import Hooks, Interrupted, Trainer, parameter_key, run
 
-
 PROGRAMS = {}
 
 
@@ -143,7 +142,9 @@ def test_seeds_and_rates_share_one_compiled_program(tmp_path):
         [
             spec,
             tiny_run.with_seed(spec, 1),
-            dataclasses.replace(spec, optimizer=OptimizerSpec(learning_rate=1e-3, weight_decay=0.0)),
+            dataclasses.replace(
+                spec, optimizer=OptimizerSpec(learning_rate=1e-3, weight_decay=0.0)
+            ),
             dataclasses.replace(spec, training=dataclasses.replace(spec.training, steps=4)),
         ]
     ):
