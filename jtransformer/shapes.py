@@ -9,6 +9,8 @@ Signatures write an axis alone with a leading space (`" D"`), axes that may be 1
 from collections.abc import Mapping
 from types import MappingProxyType
 
+__all__ = ["ALPHABET"]
+
 ALPHABET: Mapping[str, str] = MappingProxyType(
     {
         "B": "batch",

@@ -36,7 +36,11 @@ from jtransformer.functional.masks import (
     window_mask,
 )
 from jtransformer.functional.norms import layer_norm, rms_norm
-from jtransformer.functional.positions import learned_positions, sinusoidal_positions
+from jtransformer.functional.positions import (
+    learned_positions,
+    sinusoidal_embedding,
+    sinusoidal_positions,
+)
 from jtransformer.functional.residual import residual
 from jtransformer.functional.rope import rope
 
@@ -70,6 +74,7 @@ __all__ = [
     "segment_mask",
     "sigmoid",
     "silu",
+    "sinusoidal_embedding",
     "sinusoidal_positions",
     "tanh",
     "visible",

@@ -61,7 +61,7 @@ def dot_product_attention(
             f"k and v must agree in all axes but the last, got k.shape={k.shape}, "
             f"v.shape={v.shape}."
         )
-    weights_BNTS = _weights(q, k, mask, bias, scale, soft_cap)
+    weights_BNTS = _weights(q, k, mask=mask, bias=bias, scale=scale, soft_cap=soft_cap)
     weights_BNTS = dropout(weights_BNTS, rate=dropout_rate, key=key)
     read_BNTV = _per_group(weights_BNTS.astype(v.dtype), jnp.swapaxes(v, 1, 2))
     return jnp.swapaxes(read_BNTV, 1, 2).astype(q.dtype)
@@ -84,12 +84,14 @@ def attention_weights(
         The weights in `q.dtype`. A row sums to 1, or to 0 where the query sees no key; a
         hidden key has weight exactly 0.
     """
-    return _weights(q, k, mask, bias, scale, soft_cap).astype(q.dtype)
+    weights_BNTS = _weights(q, k, mask=mask, bias=bias, scale=scale, soft_cap=soft_cap)
+    return weights_BNTS.astype(q.dtype)
 
 
 def _weights(
     q: Array,
     k: Array,
+    *,
     mask: Array | None,
     bias: Array | None,
     scale: float | None,

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from jtransformer.functional._angles import angles
 from jtransformer.functional.embedding import embed
 
 
@@ -55,7 +56,44 @@ def sinusoidal_positions(
         table_TD[:, C : 2 * C] = np.cos(angle)
     else:
         raise ValueError(f"Unknown layout {layout!r}; use 'interleaved' or 'concatenated'.")
-    return jnp.asarray(table_TD)
+    return jnp.asarray(table_TD, jnp.result_type(float))
+
+
+def sinusoidal_embedding(
+    positions: Int[Array, "*batch"],
+    D: int,
+    *,
+    layout: Literal["interleaved", "concatenated"] = "interleaved",
+) -> Float[Array, "*batch D"]:
+    """Computes the rows of `sinusoidal_positions` for positions known only when it runs.
+
+    Serves packed documents, ragged prompts and decoding, where a token's position is not its
+    place in the array.
+
+    Args:
+        positions: Token positions; need not start at zero or be contiguous.
+        D: Model width.
+        layout: As for `sinusoidal_positions`.
+
+    Returns:
+        Sines and cosines in float32, with an error below 1e-6 at every 32-bit position.
+
+    Raises:
+        ValueError: If D is too small or `layout` is unknown.
+    """
+    if D < 2:
+        raise ValueError(f"Sinusoidal positions need D >= 2, got D={D}.")
+    if layout == "interleaved":
+        angle = angles(positions, 10_000.0 ** (-np.arange(0, D, 2) / D), jnp.dtype(jnp.float32))
+        pairs = jnp.stack([jnp.sin(angle), jnp.cos(angle)], axis=-1)
+        return pairs.reshape(*positions.shape, -1)[..., :D]
+    if layout == "concatenated":
+        C = D // 2
+        frequencies = 10_000.0 ** (-np.arange(C) / max(C - 1, 1))
+        angle = angles(positions, frequencies, jnp.dtype(jnp.float32))
+        rest = jnp.zeros((*positions.shape, D - 2 * C), jnp.float32)
+        return jnp.concatenate([jnp.sin(angle), jnp.cos(angle), rest], axis=-1)
+    raise ValueError(f"Unknown layout {layout!r}; use 'interleaved' or 'concatenated'.")
 
 
 def learned_positions(

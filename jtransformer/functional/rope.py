@@ -8,16 +8,16 @@ pairs channels in two ways, and weights trained with one are useless with the ot
 * "interleaved": channel 2i turns with channel 2i + 1 (RoFormer, GPT-J).
 
 Source: Su et al. 2021, sec. 3.2.2, https://arxiv.org/abs/2104.09864. Where we differ: the
-angle is no float32 product (its cosine is wrong by 2e-4 at position 32,000), see `_angles`.
+angle is no float32 product (its cosine is wrong by 2e-4 at position 32,000), see `angles`.
 """
 
-import math
 from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from jtransformer.functional._angles import angles
 from jtransformer.functional._arrays import statistics_dtype
 
 
@@ -52,7 +52,7 @@ def rope(
         raise ValueError(f"theta must be positive, got theta={theta}.")
     dtype = statistics_dtype(x)
     radians_per_token_P = float(theta) ** (-np.arange(0, H, 2) / H)
-    angle_BTxP = _angles(positions, radians_per_token_P, dtype)[:, :, None]
+    angle_BTxP = angles(positions, radians_per_token_P, dtype)[:, :, None]
     cos, sin = jnp.cos(angle_BTxP), jnp.sin(angle_BTxP)
     raised = x.astype(dtype)
     if pairing == "half":
@@ -64,24 +64,3 @@ def rope(
     else:
         raise ValueError(f"Unknown pairing {pairing!r}; use 'half' or 'interleaved'.")
     return out.astype(x.dtype)
-
-
-def _angles(positions: Array, radians_per_token_P: np.ndarray, dtype: jnp.dtype) -> Array:
-    """Computes `positions * radians_per_token` up to whole turns, in radians.
-
-    In float32 the product itself would round away the angle, of which only the part of the
-    last turn matters. So that part is counted in units of 2^-32 turns: an int32 product wraps
-    around exactly at whole turns, for positions of either sign. What the rounding of the step
-    to such units leaves, less than half a unit per token, is added as a float.
-    """
-    if dtype == jnp.float64:
-        return positions.astype(dtype)[..., None] * jnp.asarray(radians_per_token_P)[None, None]
-    units_per_token_P = np.mod(radians_per_token_P / (2 * math.pi), 1.0) * 2.0**32
-    whole_P = np.rint(units_per_token_P)
-    rest_P = (units_per_token_P - whole_P) * (2 * math.pi / 2.0**32)
-    step_P = whole_P.astype(np.uint64).astype(np.uint32).view(np.int32)
-    positions_BTx = positions.astype(jnp.int32)[..., None]
-    units_BTP = positions_BTx * jnp.asarray(step_P)[None, None]
-    last_turn_BTP = units_BTP.astype(jnp.float32) * (2 * math.pi / 2.0**32)
-    rest_xxP = jnp.asarray(rest_P, jnp.float32)[None, None]
-    return last_turn_BTP + positions_BTx.astype(jnp.float32) * rest_xxP

@@ -1,6 +1,6 @@
 """linen modules: they own parameters and call `jtransformer.functional`."""
 
-from jtransformer.modules.initial import Initialiser, initial_values, initialiser, key_at
+from jtransformer.modules.initial import Initialiser, initial_values, initialiser, keys_at
 from jtransformer.modules.transformer import Output, Transformer, build
 
 __all__ = [
@@ -10,5 +10,5 @@ __all__ = [
     "build",
     "initial_values",
     "initialiser",
-    "key_at",
+    "keys_at",
 ]

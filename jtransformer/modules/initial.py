@@ -8,22 +8,26 @@ Sources: Glorot and Bengio 2010, sec. 4.2 (variance by fan-in); Radford et al. 2
 (residual scaling), https://cdn.openai.com/better-language-models/language_models.pdf.
 """
 
+import collections
+import functools
 import hashlib
 import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jtransformer.spec import ModelSpec
 
 GPT2_DEVIATION = 0.02
+LAYER = "layer_"
 RESIDUAL_OUTPUTS = (("attention", "out"), ("ffn", "out"), ("ffn", "down"))
 """Matrices that write to the residual stream."""
 
 
 class Initialiser(NamedTuple):
-    """A distribution: constant `mean` where `deviation` is 0, else normal."""
+    """A distribution: constant `mean` where `deviation` is 0, else normal around 0."""
 
     mean: float
     deviation: float
@@ -61,6 +65,9 @@ def initialiser(model: ModelSpec, path: tuple[str, ...], shape: tuple[int, ...])
 def initial_values(model: ModelSpec, key: jax.Array, shapes: Any) -> Any:
     """Draws the parameters of a model.
 
+    Parameters of one size are drawn in one batch, flat: a generator for each of them, in its
+    shape, would take seconds to compile (3.6 instead of 0.7 s for two layers), more if deeper.
+
     Args:
         model: The model.
         key: Key of the run; the same for every arm.
@@ -69,21 +76,46 @@ def initial_values(model: ModelSpec, key: jax.Array, shapes: Any) -> Any:
     Returns:
         The same tree, of arrays.
     """
+    paths, tree = jax.tree_util.tree_flatten_with_path(shapes)
+    names = [tuple(entry.key for entry in path) for path, _ in paths]
+    starts = [
+        initialiser(model, path, leaf.shape) for path, (_, leaf) in zip(names, paths, strict=True)
+    ]
+    values = [
+        jnp.full(leaf.shape, start.mean, leaf.dtype)
+        for start, (_, leaf) in zip(starts, paths, strict=True)
+    ]
+    keys = keys_at(key, names)
+    batches = collections.defaultdict(list)
+    for index, (start, (_, leaf)) in enumerate(zip(starts, paths, strict=True)):
+        if start.deviation:
+            batches[math.prod(leaf.shape), leaf.dtype].append(index)
+    for (size, dtype), members in batches.items():
+        draw = functools.partial(jax.random.normal, shape=(size,), dtype=dtype)
+        drawn = jax.vmap(draw)(keys[np.asarray(members)])
+        for row, index in enumerate(members):
+            shaped = drawn[row].reshape(paths[index][1].shape)
+            values[index] = jnp.asarray(starts[index].deviation, dtype) * shaped
+    return jax.tree.unflatten(tree, values)
 
-    def draw(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> jax.Array:
-        names = tuple(entry.key for entry in path)
-        start = initialiser(model, names, leaf.shape)
-        return start(key_at(key, names), leaf.shape, leaf.dtype)
 
-    return jax.tree_util.tree_map_with_path(draw, shapes)
+def keys_at(key: jax.Array, paths: list[tuple[str, ...]]) -> jax.Array:
+    """Returns one key per path: its names are folded in, then the index of its layer.
+
+    The index is apart from the names, so that layers in a loop and layers of a scan agree.
+    """
+    plain = [
+        "/".join("layer" if name.startswith(LAYER) else name for name in path) for path in paths
+    ]
+    digests = [hashlib.sha256(text.encode()).digest()[:4] for text in plain]
+    words = np.array([int.from_bytes(digest, "big") for digest in digests], np.uint32)
+    indices = np.array([_layer(path) for path in paths], np.int32)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, words)
+    folded = jax.vmap(jax.random.fold_in)(keys, np.maximum(indices, 0))
+    return jnp.where(indices >= 0, folded, keys)
 
 
-def key_at(key: jax.Array, names: tuple[str, ...]) -> jax.Array:
-    """Returns the key of a path: the layer's index is folded in apart from the other names."""
-    layers = [int(name.removeprefix("layer_")) for name in names if name.startswith("layer_")]
-    plain = "/".join("layer" if name.startswith("layer_") else name for name in names)
-    digest = hashlib.sha256(plain.encode()).digest()
-    key = jax.random.fold_in(key, int.from_bytes(digest[:4], "big"))
-    for layer in layers:
-        key = jax.random.fold_in(key, layer)
-    return key
+def _layer(path: tuple[str, ...]) -> int:
+    """Returns the index of a path's layer, -1 where it lies in none."""
+    found = [int(name.removeprefix(LAYER)) for name in path if name.startswith(LAYER)]
+    return found[0] if found else -1

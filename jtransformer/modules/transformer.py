@@ -54,6 +54,8 @@ class Transformer(nn.Module):
             `{"params": tree}`.
         """
         key = rngs["params"] if isinstance(rngs, dict) else rngs
+        if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+            key = jax.random.wrap_key_data(key)
         draw = functools.partial(super().init, **options)
         shapes = jax.eval_shape(draw, {"params": key}, tokens)
         return {"params": initial_values(self.spec, key, shapes["params"])}
@@ -101,7 +103,7 @@ class Transformer(nn.Module):
             case NoPosition():
                 return x
             case Sinusoidal():
-                return x + F.sinusoidal_positions(x.shape[1], x.shape[2])[None].astype(x.dtype)
+                return x + F.sinusoidal_embedding(positions, x.shape[-1]).astype(x.dtype)
             case Learned(max_length=max_length):
                 table = Table(self.spec, max_length, name="position")()
                 return x + F.embed(positions, table)

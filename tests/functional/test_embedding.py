@@ -13,17 +13,17 @@ B, T, V, D = 2, 3, 7, 4
 TOKENS = jnp.array([[0, 6, 2], [2, 2, 5]])
 
 
-def test_rows_of_the_table(key):
-    table = jax.random.normal(key, (V, D))
+def test_rows_of_the_table(normal):
+    (table,) = normal((V, D))
     found = embed(TOKENS, table)
     for b, t in np.ndindex(B, T):
         np.testing.assert_array_equal(found[b, t], table[int(TOKENS[b, t])])
     assert embed(TOKENS, table.astype(jnp.bfloat16)).dtype == jnp.bfloat16
 
 
-def test_readout_is_a_product_with_each_row(key):
-    table = jax.random.normal(key, (V, D))
-    hidden = jax.random.normal(jax.random.fold_in(key, 1), (B, T, D))
+def test_readout_is_a_product_with_each_row(normal):
+    (table,) = normal((V, D))
+    (hidden,) = normal((B, T, D))
     bias = jnp.arange(V, dtype=jnp.float32)
     in64 = np.asarray(hidden, np.float64), np.asarray(table, np.float64)
     expected = np.zeros((B, T, V))
@@ -35,8 +35,8 @@ def test_readout_is_a_product_with_each_row(key):
     np.testing.assert_array_equal(readout(hidden, table, jnp.zeros(V)), without)
 
 
-def test_tied_gradient_is_the_sum_of_both(key):
-    table, other = jax.random.normal(key, (2, V, D))
+def test_tied_gradient_is_the_sum_of_both(normal):
+    table, other = normal((V, D), (V, D))
 
     def loss(table_in, table_out):
         return jnp.sum(readout(embed(TOKENS, table_in), table_out) ** 2)
@@ -61,7 +61,7 @@ def test_a_traced_id_beyond_the_table_is_no_nan():
     np.testing.assert_array_equal(found, table[jnp.array([3, 0, 2])])
 
 
-def test_no_tokens(key):
+def test_no_tokens():
     assert embed(jnp.zeros((B, 0), int), jnp.ones((V, D))).shape == (B, 0, D)
 
 

@@ -2,7 +2,6 @@
 
 from inspect import unwrap  # Reaches the function behind the tests' shape checker.
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,10 +11,10 @@ from jtransformer.functional.linear import linear
 B, T, D, N, H = 2, 3, 12, 4, 5
 
 
-def test_matches_loops(key):
-    x = jax.random.normal(key, (B, T, D))
-    kernel = jax.random.normal(jax.random.fold_in(key, 1), (D, H))
-    bias = jax.random.normal(jax.random.fold_in(key, 2), (H,))
+def test_matches_loops(normal):
+    (x,) = normal((B, T, D))
+    (kernel,) = normal((D, H))
+    (bias,) = normal((H,))
     x64, kernel64, bias64 = (np.asarray(each, np.float64) for each in (x, kernel, bias))
     expected = np.zeros((B, T, H))
     for b, t, h in np.ndindex(B, T, H):
@@ -23,38 +22,38 @@ def test_matches_loops(key):
     np.testing.assert_allclose(linear(x, kernel, bias), expected, atol=1e-5)
 
 
-def test_makes_and_joins_heads(key):
-    x = jax.random.normal(key, (B, T, D))
-    kernel = jax.random.normal(key, (D, N, H))
+def test_makes_and_joins_heads(normal):
+    (x,) = normal((B, T, D))
+    (kernel,) = normal((D, N, H))
     heads = linear(x, kernel)
     expected = np.tensordot(np.asarray(x, np.float64), np.asarray(kernel, np.float64), axes=1)
     np.testing.assert_allclose(heads, expected, atol=1e-5)
-    back = jax.random.normal(key, (N, H, D))
+    (back,) = normal((N, H, D))
     expected = np.tensordot(np.asarray(heads, np.float64), np.asarray(back, np.float64), axes=2)
     np.testing.assert_allclose(linear(heads, back, axes=2), expected, atol=2e-5)
 
 
-def test_packed_projection_equals_separate_ones(key):
-    x = jax.random.normal(key, (B, T, D))
-    kernels = jax.random.normal(key, (3, D, N, H))
+def test_packed_projection_equals_separate_ones(normal):
+    (x,) = normal((B, T, D))
+    (kernels,) = normal((3, D, N, H))
     packed = linear(x, jnp.moveaxis(kernels, 0, 1))
     for index, kernel in enumerate(kernels):
         np.testing.assert_allclose(packed[:, :, index], linear(x, kernel), atol=1e-5)
 
 
-def test_bias_of_several_axes_and_null_bias(key):
-    x = jax.random.normal(key, (B, T, D))
-    kernel = jax.random.normal(key, (D, N, H))
-    bias = jax.random.normal(key, (N, H))
+def test_bias_of_several_axes_and_null_bias(normal):
+    (x,) = normal((B, T, D))
+    (kernel,) = normal((D, N, H))
+    (bias,) = normal((N, H))
     without = linear(x, kernel)
     assert not np.allclose(linear(x, kernel, bias), without)
     np.testing.assert_array_equal(linear(x, kernel, jnp.zeros((N, H))), without)
     np.testing.assert_allclose(linear(0 * x, kernel, bias)[1, 2], bias)
 
 
-def test_no_leading_axes(key):
-    x = jax.random.normal(key, (B, D))
-    kernel = jax.random.normal(key, (D, H))
+def test_no_leading_axes(normal):
+    (x,) = normal((B, D))
+    (kernel,) = normal((D, H))
     np.testing.assert_allclose(linear(x[1], kernel), linear(x, kernel)[1], atol=1e-5)
 
 

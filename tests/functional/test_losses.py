@@ -14,6 +14,8 @@ B, T, V = 2, 3, 5
 LABELS = jnp.array([[0, 4, 2], [2, 2, 1]])
 WEIGHTS = jnp.array([[1.0, 0.5, 0.0], [2.0, 1.0, 0.0]])
 
+summed = jax.jit(cross_entropy, static_argnames=("label_smoothing", "z_loss"))
+
 
 def reference(logits, labels, weights, label_smoothing, z_loss):
     """Target distribution times log-probabilities, one position after the other."""
@@ -32,15 +34,13 @@ def reference(logits, labels, weights, label_smoothing, z_loss):
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("z_loss", [0.0, 0.3])
-def test_matches_loops(key, label_smoothing, z_loss):
-    logits = 3 * jax.random.normal(key, (B, T, V))
+def test_matches_loops(normal, label_smoothing, z_loss):
+    logits = 3 * normal((B, T, V))[0]
     options = dict(label_smoothing=label_smoothing, z_loss=z_loss)
     expected = reference(logits, LABELS, WEIGHTS, **options)
-    np.testing.assert_allclose(
-        cross_entropy(logits, LABELS, WEIGHTS, **options), expected, rtol=1e-5
-    )
+    np.testing.assert_allclose(summed(logits, LABELS, WEIGHTS, **options), expected, rtol=1e-5)
     expected = reference(logits, LABELS, np.ones((B, T)), **options)
-    np.testing.assert_allclose(cross_entropy(logits, LABELS, **options), expected, rtol=1e-5)
+    np.testing.assert_allclose(summed(logits, LABELS, **options), expected, rtol=1e-5)
 
 
 @pytest.mark.usefixtures("float64")
@@ -48,15 +48,15 @@ def test_worked_values(golden):
     figures = golden("losses")
     logits, labels = jnp.array(figures["logits"]), jnp.array(figures["labels"])
     weights = jnp.array(figures["weights"])
-    plain = cross_entropy(logits, labels, weights)
+    plain = summed(logits, labels, weights)
     np.testing.assert_allclose(plain.loss_sum / plain.weight_sum, figures["nll_mean"], atol=1e-14)
-    smoothed = cross_entropy(logits, labels, weights, label_smoothing=figures["eta"])
+    smoothed = summed(logits, labels, weights, label_smoothing=figures["eta"])
     mean = smoothed.loss_sum / smoothed.weight_sum
     np.testing.assert_allclose(mean, figures["smoothed_uniform_mean"], atol=1e-14)
     assert smoothed.nll_sum == plain.nll_sum
-    each = [cross_entropy(*pair).nll_sum for pair in zip(logits, labels, strict=True)]
+    each = [summed(*pair).nll_sum for pair in zip(logits, labels, strict=True)]
     np.testing.assert_allclose(each, figures["nll_each"], atol=1e-14)
-    probabilities = jax.grad(lambda x: cross_entropy(x, jnp.array(2)).loss_sum)(
+    probabilities = jax.grad(lambda x: summed(x, jnp.array(2)).loss_sum)(
         jnp.array([2.0, 1.0, 0.0])
     ) + jnp.array([0.0, 0.0, 1.0])
     np.testing.assert_allclose(probabilities, figures["softmax_2_1_0"], atol=1e-14)
@@ -64,8 +64,8 @@ def test_worked_values(golden):
 
 def test_definition_of_label_smoothing():
     logits, label = jnp.array([2.0, 0.0, 0.0, 0.0]), jnp.array(0)
-    np.testing.assert_allclose(cross_entropy(logits, label).loss_sum, 0.340753, atol=1e-6)
-    smoothed = cross_entropy(logits, label, label_smoothing=0.1)
+    np.testing.assert_allclose(summed(logits, label).loss_sum, 0.340753, atol=1e-6)
+    smoothed = summed(logits, label, label_smoothing=0.1)
     np.testing.assert_allclose(smoothed.loss_sum, 0.490753, atol=1e-6)
     np.testing.assert_allclose(smoothed.nll_sum, 0.340753, atol=1e-6)
 
@@ -76,9 +76,9 @@ def test_an_ignored_label_may_be_any_integer(ignored):
     labels = jnp.array([0, ignored])
 
     def loss(logits):
-        return cross_entropy(logits, labels, jnp.array([1, 0]), label_smoothing=0.1).loss_sum
+        return summed(logits, labels, jnp.array([1, 0]), label_smoothing=0.1).loss_sum
 
-    sums = cross_entropy(logits, labels, jnp.array([1, 0]))
+    sums = summed(logits, labels, jnp.array([1, 0]))
     np.testing.assert_allclose(sums.loss_sum, 2.407606, atol=1e-6)
     assert sums.weight_sum == 1
     gradient = jax.grad(loss)(logits)
@@ -87,73 +87,73 @@ def test_an_ignored_label_may_be_any_integer(ignored):
 
 
 @pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, -jnp.inf])
-def test_weight_zero_silences_logits_that_are_no_numbers(key, bad):
-    logits = jax.random.normal(key, (B, T, V))
+def test_weight_zero_silences_logits_that_are_no_numbers(normal, bad):
+    (logits,) = normal((B, T, V))
     spoilt = jnp.where((WEIGHTS == 0)[..., None], bad, logits)
     options = dict(label_smoothing=0.1, z_loss=0.1)
-    clean = cross_entropy(logits, LABELS, WEIGHTS, **options)
-    np.testing.assert_array_equal(cross_entropy(spoilt, LABELS, WEIGHTS, **options), clean)
-    gradient = jax.grad(lambda x: cross_entropy(x, LABELS, WEIGHTS, **options).loss_sum)(spoilt)
+    clean = summed(logits, LABELS, WEIGHTS, **options)
+    np.testing.assert_array_equal(summed(spoilt, LABELS, WEIGHTS, **options), clean)
+    gradient = jax.grad(lambda x: summed(x, LABELS, WEIGHTS, **options).loss_sum)(spoilt)
     assert jnp.isfinite(gradient).all()
     assert (gradient[WEIGHTS == 0] == 0).all()
     assert (jnp.abs(gradient[WEIGHTS != 0]) > 0).all()
 
 
-def test_no_supervised_position_is_zero_and_no_nan(key):
-    logits = jax.random.normal(key, (B, T, V))
+def test_no_supervised_position_is_zero_and_no_nan(normal):
+    (logits,) = normal((B, T, V))
 
     def loss(logits):
-        return cross_entropy(logits, LABELS, jnp.zeros((B, T)), z_loss=0.1).loss_sum
+        return summed(logits, LABELS, jnp.zeros((B, T)), z_loss=0.1).loss_sum
 
-    np.testing.assert_array_equal(cross_entropy(logits, LABELS, jnp.zeros((B, T))), jnp.zeros(4))
+    np.testing.assert_array_equal(summed(logits, LABELS, jnp.zeros((B, T))), jnp.zeros(4))
     assert loss(logits) == 0
     np.testing.assert_array_equal(jax.grad(loss)(logits), jnp.zeros((B, T, V)))
 
 
 @pytest.mark.parametrize("label", [-1, 5])
-def test_a_counted_label_beyond_the_vocabulary_is_never_another_token(key, label):
-    logits = jax.random.normal(key, (V,))
+def test_a_counted_label_beyond_the_vocabulary_is_never_another_token(normal, label):
+    (logits,) = normal((V,))
     for weights in (None, jnp.array(1.0)):
-        assert jnp.isnan(cross_entropy(logits, jnp.array(label), weights).loss_sum)
+        assert jnp.isnan(summed(logits, jnp.array(label), weights).loss_sum)
 
 
-def test_sums_of_batches_add_up(key):
-    logits = jax.random.normal(key, (B, T, V))
-    whole = cross_entropy(logits, LABELS, WEIGHTS)
+def test_sums_of_batches_add_up(normal):
+    (logits,) = normal((B, T, V))
+    whole = summed(logits, LABELS, WEIGHTS)
     parts = [cross_entropy(*row) for row in zip(logits, LABELS, WEIGHTS, strict=True)]
     np.testing.assert_allclose(np.sum(parts, axis=0), whole, rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [bool, jnp.int32, jnp.bfloat16])
-def test_types_of_weights(key, dtype):
-    logits = jax.random.normal(key, (B, T, V))
+def test_types_of_weights(normal, dtype):
+    (logits,) = normal((B, T, V))
     weights = (WEIGHTS > 0).astype(dtype)
-    expected = cross_entropy(logits, LABELS, weights.astype(jnp.float32))
-    np.testing.assert_array_equal(cross_entropy(logits, LABELS, weights), expected)
+    expected = summed(logits, LABELS, weights.astype(jnp.float32))
+    np.testing.assert_array_equal(summed(logits, LABELS, weights), expected)
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
-def test_low_precision_logits_have_float32_sums(key, dtype):
+def test_low_precision_logits_have_float32_sums(dtype):
     logits = jnp.zeros((4096, V), dtype)
-    sums = cross_entropy(logits, jnp.zeros(4096, int))
+    sums = summed(logits, jnp.zeros(4096, int))
     assert {each.dtype for each in sums} == {jnp.dtype(jnp.float32)}
     np.testing.assert_allclose(sums.loss_sum, 4096 * math.log(V), rtol=1e-6)
 
 
 def test_logits_of_any_size_are_stable():
     logits = jnp.array([1e4, 0.0, -1e4])
-    np.testing.assert_allclose(cross_entropy(logits, jnp.array(1)).loss_sum, 1e4)
-    assert cross_entropy(logits, jnp.array(0)).loss_sum == 0
+    np.testing.assert_allclose(summed(logits, jnp.array(1)).loss_sum, 1e4)
+    assert summed(logits, jnp.array(0)).loss_sum == 0
 
 
-def test_null_and_live_options(key):
-    logits = jax.random.normal(key, (B, T, V))
-    plain = cross_entropy(logits, LABELS)
-    neutral = cross_entropy(logits, LABELS, jnp.ones((B, T)), label_smoothing=0.0, z_loss=0.0)
+def test_null_and_live_options(normal):
+    (logits,) = normal((B, T, V))
+    plain = summed(logits, LABELS)
+    neutral = summed(logits, LABELS, jnp.ones((B, T)), label_smoothing=0.0, z_loss=0.0)
     np.testing.assert_array_equal(neutral, plain)
     assert plain.loss_sum == plain.nll_sum
     for change in (dict(label_smoothing=0.1), dict(z_loss=1e-2), dict(weights=WEIGHTS)):
-        assert not np.allclose(cross_entropy(logits, LABELS, **change).loss_sum, plain.loss_sum)
+        assert not np.allclose(summed(logits, LABELS, **change).loss_sum, plain.loss_sum)
 
 
 @pytest.mark.parametrize(

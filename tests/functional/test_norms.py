@@ -26,9 +26,9 @@ def reference(norm, x, scale, bias, epsilon):
 
 @BOTH
 @pytest.mark.parametrize("epsilon", [1e-5, 0.5])
-def test_matches_loops(key, norm, epsilon):
-    x = 3 + 2 * jax.random.normal(key, (B, T, D))
-    scale, bias = jax.random.normal(key, (2, D))
+def test_matches_loops(normal, norm, epsilon):
+    x = 3 + 2 * normal((B, T, D))[0]
+    scale, bias = normal((D,), (D,))
     affine = (scale, bias) if norm is layer_norm else (scale,)
     expected = reference(norm, x, scale, bias if norm is layer_norm else 0, epsilon)
     np.testing.assert_allclose(norm(x, *affine, epsilon=epsilon), expected, atol=1e-5)
@@ -68,8 +68,8 @@ def test_worked_jacobian_and_gradients(golden, norm):
 
 
 @pytest.mark.usefixtures("float64")
-def test_second_derivatives_of_the_own_rule(key):
-    x, direction = jax.random.normal(key, (2, D), jnp.float64)
+def test_second_derivatives_of_the_own_rule(normal):
+    x, direction = normal((D,), (D,), dtype=jnp.float64)
 
     def squared(x):
         return jnp.sum(layer_norm(x) ** 3)
@@ -80,21 +80,21 @@ def test_second_derivatives_of_the_own_rule(key):
     np.testing.assert_allclose(along, (ahead - behind) / (2 * step), atol=1e-6)
 
 
-def test_all_ones_is_in_the_kernel_of_the_layer_norm_jacobian(key):
-    x = jax.random.normal(key, (D,))
+def test_all_ones_is_in_the_kernel_of_the_layer_norm_jacobian(normal):
+    (x,) = normal((D,))
     assert jnp.abs(jax.jvp(layer_norm, (x,), (jnp.ones(D),))[1]).max() < 1e-6
     assert jnp.abs(jax.jvp(rms_norm, (x,), (jnp.ones(D),))[1]).max() > 1e-2
 
 
-def test_only_layer_norm_ignores_a_shift(key):
-    x = jax.random.normal(key, (B, T, D))
+def test_only_layer_norm_ignores_a_shift(normal):
+    (x,) = normal((B, T, D))
     np.testing.assert_allclose(layer_norm(x + 8), layer_norm(x), atol=1e-5)
     assert not np.allclose(rms_norm(x + 8), rms_norm(x), atol=0.1)
 
 
 @BOTH
-def test_scale_of_the_input_is_ignored_but_for_its_sign(key, norm):
-    x = jax.random.normal(key, (B, T, D))
+def test_scale_of_the_input_is_ignored_but_for_its_sign(normal, norm):
+    (x,) = normal((B, T, D))
     np.testing.assert_allclose(norm(100 * x), norm(x), atol=1e-4)
     np.testing.assert_array_equal(norm(-x), -norm(x))
 
@@ -145,8 +145,8 @@ def test_constant_and_zero_vectors(norm):
 
 
 @BOTH
-def test_null_identity_parameters(key, norm):
-    x = jax.random.normal(key, (B, T, D))
+def test_null_identity_parameters(normal, norm):
+    (x,) = normal((B, T, D))
     np.testing.assert_array_equal(norm(x, jnp.ones(D)), norm(x))
     np.testing.assert_array_equal(layer_norm(x, jnp.ones(D), jnp.zeros(D)), layer_norm(x))
 
@@ -161,8 +161,8 @@ def test_null_identity_parameters(key, norm):
         (rms_norm, dict(epsilon=0.1)),
     ],
 )
-def test_live_each_knob_changes_the_output(key, norm, change):
-    x = jax.random.normal(key, (B, T, D))
+def test_live_each_knob_changes_the_output(normal, norm, change):
+    (x,) = normal((B, T, D))
     assert not np.allclose(norm(x), norm(x, **change))
 
 

@@ -7,7 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jtransformer.functional.positions import learned_positions, sinusoidal_positions
+from jtransformer.functional.positions import (
+    learned_positions,
+    sinusoidal_embedding,
+    sinusoidal_positions,
+)
 
 LAYOUTS = pytest.mark.parametrize("layout", ["interleaved", "concatenated"])
 
@@ -107,3 +111,27 @@ def test_learned_positions_are_rows():
 def test_wrong_arguments_are_named(arguments, options, message):
     with pytest.raises(ValueError, match=message):
         unwrap(sinusoidal_positions)(*arguments, **options)
+
+
+@pytest.mark.parametrize("layout", ["interleaved", "concatenated"])
+@pytest.mark.parametrize("D", [2, 5, 8])
+def test_rows_at_given_positions_are_those_of_the_table(layout, D):
+    positions = jnp.array([[3, 0, 11], [7, 7, 1]])
+    table = np.asarray(sinusoidal_positions(12, D, layout=layout))
+    rows = sinusoidal_embedding(positions, D, layout=layout)
+    np.testing.assert_allclose(rows, table[np.asarray(positions)], atol=1e-6)
+
+
+def test_rows_far_out_keep_six_digits():
+    far = np.array([131_071, 1_000_003, 2**31 - 1])
+    angle = far[:, None] * 10_000.0 ** (-np.arange(0, 16, 2) / 16)
+    rows = np.asarray(sinusoidal_embedding(jnp.asarray(far)[None], 16))[0]
+    np.testing.assert_allclose(rows[:, 0::2], np.sin(angle), atol=1e-6)
+    np.testing.assert_allclose(rows[:, 1::2], np.cos(angle), atol=1e-6)
+
+
+def test_error_rows_name_width_and_layout():
+    with pytest.raises(ValueError, match="D >= 2, got D=1"):
+        sinusoidal_embedding(jnp.arange(3), 1)
+    with pytest.raises(ValueError, match="Unknown layout 'mixed'"):
+        unwrap(sinusoidal_embedding)(jnp.arange(3), 4, layout="mixed")

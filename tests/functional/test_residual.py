@@ -25,8 +25,8 @@ def reference_norm(x, epsilon, centre):
     return x / np.sqrt((x**2).mean(-1, keepdims=True) + epsilon)
 
 
-def test_the_whole_formula(key):
-    x = jax.random.normal(key, (B, T, D))
+def test_the_whole_formula(normal):
+    (x,) = normal((B, T, D))
     x64 = np.asarray(x, np.float64)
     branch = reference_norm(np.sin(reference_norm(x64, 0.1, True)), 0.2, False)
     expected = reference_norm(1.3 * x64 + 0.7 * branch, 0.3, True)
@@ -34,8 +34,8 @@ def test_the_whole_formula(key):
 
 
 @pytest.mark.parametrize("name", FULL)
-def test_live_each_part_changes_the_output(key, name):
-    x = jax.random.normal(key, (B, T, D))
+def test_live_each_part_changes_the_output(normal, name):
+    (x,) = normal((B, T, D))
     rest = {other: value for other, value in FULL.items() if other != name}
     assert not np.allclose(
         F.residual(x, jnp.sin, **rest), F.residual(x, jnp.sin, **FULL), atol=1e-3
@@ -43,8 +43,8 @@ def test_live_each_part_changes_the_output(key, name):
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-def test_null_neutral_settings_are_the_plain_sum_bit_for_bit(key, dtype):
-    x = jax.random.normal(key, (B, T, D), dtype)
+def test_null_neutral_settings_are_the_plain_sum_bit_for_bit(normal, dtype):
+    (x,) = normal((B, T, D), dtype=dtype)
     plain = x + jnp.sin(x)
     neutral = dict(norm_in=F.identity, norm_branch=F.identity, norm_out=F.identity)
     scales = [(1.0, 1.0), (jnp.float32(1), jnp.ones(D)), (jnp.ones(D), jnp.float32(1))]
@@ -57,8 +57,8 @@ def test_null_neutral_settings_are_the_plain_sum_bit_for_bit(key, dtype):
     np.testing.assert_array_equal(F.residual(x, jnp.sin), plain)
 
 
-def test_scales_per_channel_and_from_zero(key):
-    x = jax.random.normal(key, (B, T, D))
+def test_scales_per_channel_and_from_zero(normal):
+    (x,) = normal((B, T, D))
     per_channel = jnp.arange(D, dtype=jnp.float32)
     found = F.residual(x, jnp.sin, branch_scale=per_channel)
     for d in range(D):
@@ -86,9 +86,9 @@ def test_a_residual_path_is_no_lower_bound_on_the_gradient(golden):
 
 
 @pytest.mark.usefixtures("float64")
-def test_jacobians_of_pre_and_post(key):
-    x = jax.random.normal(key, (D,), jnp.float64)
-    w = jax.random.normal(jax.random.fold_in(key, 1), (D, D), jnp.float64)
+def test_jacobians_of_pre_and_post(normal):
+    (x,) = normal((D,), dtype=jnp.float64)
+    (w,) = normal((D, D), dtype=jnp.float64)
     eye = np.eye(D)
 
     def sublayer(h):
@@ -102,8 +102,8 @@ def test_jacobians_of_pre_and_post(key):
     np.testing.assert_allclose(post, jacobian_of_norm(x + sublayer(x)) @ (eye + w.T), atol=1e-12)
 
 
-def test_jacobians_multiply_last_layer_leftmost(key):
-    x, *kernels = jax.random.normal(key, (4, D, D))
+def test_jacobians_multiply_last_layer_leftmost(normal):
+    x, *kernels = normal(*[(D, D)] * 4)
     layers = [np.eye(D) + np.asarray(w, np.float64).T for w in kernels]
 
     def stack(x):

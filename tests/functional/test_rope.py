@@ -1,6 +1,5 @@
 """Tests for jtransformer.functional.rope."""
 
-import functools
 from inspect import unwrap  # Reaches the function behind the tests' shape checker.
 
 import jax
@@ -14,6 +13,7 @@ B, T, N, H = 2, 5, 3, 8
 POSITIONS = jnp.tile(jnp.arange(T)[None], (B, 1))
 FAR = 131_072
 PAIRINGS = ["half", "interleaved"]
+turn = jax.jit(rope, static_argnames=("theta", "pairing"))
 BOTH = pytest.mark.parametrize("pairing", PAIRINGS)
 
 
@@ -30,30 +30,31 @@ def reference(x, positions, theta, pairing):
 
 @BOTH
 @pytest.mark.parametrize("theta", [10_000.0, 500.0, 1.0])
-def test_matches_complex_rotation(key, theta, pairing):
-    x = jax.random.normal(key, (B, T, N, H))
-    turn = jax.jit(functools.partial(rope, theta=theta, pairing=pairing))
+def test_matches_complex_rotation(normal, theta, pairing):
+    (x,) = normal((B, T, N, H))
     expected = reference(x, POSITIONS, theta, pairing)
-    np.testing.assert_allclose(turn(x, POSITIONS), expected, atol=2e-6)
+    np.testing.assert_allclose(
+        turn(x, POSITIONS, theta=theta, pairing=pairing), expected, atol=2e-6
+    )
 
 
 @BOTH
 @pytest.mark.parametrize("last", [FAR, 1_000_005, 2**31 - 1])
-def test_far_positions_are_exact(key, pairing, last):
+def test_far_positions_are_exact(normal, pairing, last):
     width = 64
-    x = jax.random.normal(key, (1, 64, 1, width))
+    (x,) = normal((1, 64, 1, width))
     positions = jnp.linspace(0, 1, 64)[None] * (last // 2)
     positions = last - positions.astype(jnp.int32)
     expected = reference(x, positions, 10_000.0, pairing)
-    np.testing.assert_allclose(rope(x, positions, pairing=pairing), expected, atol=5e-6)
+    np.testing.assert_allclose(turn(x, positions, pairing=pairing), expected, atol=5e-6)
 
 
 @BOTH
-def test_negative_positions_turn_back(key, pairing):
-    x = jax.random.normal(key, (B, T, N, H))
+def test_negative_positions_turn_back(normal, pairing):
+    (x,) = normal((B, T, N, H))
     for shift in (3, FAR):
-        there = rope(x, POSITIONS + shift, pairing=pairing)
-        back = rope(there, -POSITIONS - shift, pairing=pairing)
+        there = turn(x, POSITIONS + shift, pairing=pairing)
+        back = turn(there, -POSITIONS - shift, pairing=pairing)
         np.testing.assert_allclose(back, x, atol=5e-6)
 
 
@@ -64,7 +65,7 @@ def test_worked_values(golden, pairing):
     q, k = (jnp.array(figures[name])[None, None, None] for name in "qk")
 
     def turned(x, position):
-        turned = rope(x, jnp.array([[position]]), theta=figures["base"], pairing=pairing)
+        turned = turn(x, jnp.array([[position]]), theta=figures["base"], pairing=pairing)
         return turned.ravel()
 
     expected = figures[pairing]
@@ -81,7 +82,7 @@ def test_worked_scores_in_float32_far_out(golden, pairing):
     figures = golden("rope")
     q, k = (jnp.array(figures[name], jnp.float32)[None, None, None] for name in "qk")
     turned = [
-        rope(x, jnp.array([[p]]), pairing=pairing) for x, p in ((q, 1_000_005), (k, 1_000_002))
+        turn(x, jnp.array([[p]]), pairing=pairing) for x, p in ((q, 1_000_005), (k, 1_000_002))
     ]
     score = jnp.vdot(*turned)
     np.testing.assert_allclose(score, figures[pairing]["score_1000005_1000002"], atol=1e-5)
@@ -92,25 +93,25 @@ def test_pairings_by_hand():
     x = jnp.array([1.0, 2.0, 3.0, 4.0])[None, None, None]
     one = jnp.ones((1, 1), int)
     half = [-1.984111, 1.959901, 2.462378, 4.019800]
-    np.testing.assert_allclose(rope(x, one).ravel(), half, atol=1e-6)
+    np.testing.assert_allclose(turn(x, one).ravel(), half, atol=1e-6)
     interleaved = [-1.142640, 1.922076, 2.959851, 4.029800]
-    found = rope(x, one, pairing="interleaved").ravel()
+    found = turn(x, one, pairing="interleaved").ravel()
     np.testing.assert_allclose(found, interleaved, atol=1e-6)
 
 
-def test_pairings_differ_by_a_permutation_of_channels(key):
-    x = jax.random.normal(key, (B, T, N, H))
+def test_pairings_differ_by_a_permutation_of_channels(normal):
+    (x,) = normal((B, T, N, H))
     order = np.arange(H).reshape(2, H // 2).T.ravel()
-    half = rope(x, POSITIONS)[..., order]
-    np.testing.assert_array_equal(rope(x[..., order], POSITIONS, pairing="interleaved"), half)
+    half = turn(x, POSITIONS)[..., order]
+    np.testing.assert_array_equal(turn(x[..., order], POSITIONS, pairing="interleaved"), half)
 
 
 @BOTH
-def test_scores_depend_on_offset_only(key, pairing):
-    q, k = jax.random.normal(key, (2, B, T, N, H))
+def test_scores_depend_on_offset_only(normal, pairing):
+    q, k = normal(*[(B, T, N, H)] * 2)
 
     def scores(shift):
-        turned = [rope(x, POSITIONS + shift, pairing=pairing) for x in (q, k)]
+        turned = [turn(x, POSITIONS + shift, pairing=pairing) for x in (q, k)]
         return jnp.einsum("BTNH,BSNH->BNTS", *turned)
 
     for shift in (17, FAR):
@@ -118,33 +119,33 @@ def test_scores_depend_on_offset_only(key, pairing):
 
 
 @BOTH
-def test_lengths_are_kept(key, pairing):
-    x = jax.random.normal(key, (B, T, N, H))
-    norms = [jnp.linalg.norm(each, axis=-1) for each in (x, rope(x, POSITIONS, pairing=pairing))]
+def test_lengths_are_kept(normal, pairing):
+    (x,) = normal((B, T, N, H))
+    norms = [jnp.linalg.norm(each, axis=-1) for each in (x, turn(x, POSITIONS, pairing=pairing))]
     np.testing.assert_allclose(*norms, rtol=1e-5)
 
 
 @BOTH
-def test_null_position_zero_is_identity(key, pairing):
-    x = jax.random.normal(key, (B, T, N, H))
+def test_null_position_zero_is_identity(normal, pairing):
+    (x,) = normal((B, T, N, H))
     np.testing.assert_array_equal(rope(x, jnp.zeros_like(POSITIONS), pairing=pairing), x)
 
 
 @pytest.mark.parametrize("change", [dict(theta=500.0), dict(pairing="interleaved")])
-def test_live_each_knob_changes_the_output(key, change):
-    x = jax.random.normal(key, (B, T, N, H))
+def test_live_each_knob_changes_the_output(normal, change):
+    (x,) = normal((B, T, N, H))
     assert not np.allclose(rope(x, POSITIONS), rope(x, POSITIONS, **change))
 
 
-def test_bases_do_not_share_a_table(key):
-    x = jax.random.normal(key, (B, T, N, H))
+def test_bases_do_not_share_a_table(normal):
+    (x,) = normal((B, T, N, H))
     first, other, again = (rope(x, POSITIONS, theta=theta) for theta in (1e4, 5e5, 1e4))
     np.testing.assert_array_equal(first, again)
     assert not np.allclose(first, other)
 
 
-def test_one_row_of_positions_serves_the_batch(key):
-    x = jax.random.normal(key, (B, T, N, H))
+def test_one_row_of_positions_serves_the_batch(normal):
+    (x,) = normal((B, T, N, H))
     np.testing.assert_array_equal(rope(x, POSITIONS[:1]), rope(x, POSITIONS))
 
 
@@ -158,8 +159,8 @@ def test_low_precision_does_not_reach_the_angles(dtype):
 
 
 @pytest.mark.parametrize("position_dtype", [jnp.int8, jnp.int16])
-def test_integer_types_of_positions(key, position_dtype):
-    x = jax.random.normal(key, (B, T, N, H))
+def test_integer_types_of_positions(normal, position_dtype):
+    (x,) = normal((B, T, N, H))
     np.testing.assert_array_equal(rope(x, POSITIONS.astype(position_dtype)), rope(x, POSITIONS))
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jtransformer.modules import build, initialiser, key_at
+from jtransformer.modules import build, initialiser, keys_at
 from jtransformer.spec import Learned, ModelSpec, RMSNorm
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden/parameter_trees.json"
@@ -74,10 +74,19 @@ def test_seeds_layers_and_paths_start_differently():
 
 def test_key_of_a_layer_is_its_path_without_the_index_and_then_the_index():
     key = jax.random.key(3)
-    plain = key_at(key, ("layer", "ffn", "in", "kernel"))
+    paths = [("layer", "ffn", "in", "kernel"), ("layer_5", "ffn", "in", "kernel")]
+    plain, found = keys_at(key, paths)
     folded = jax.random.fold_in(plain, 5)
-    found = key_at(key, ("layer_5", "ffn", "in", "kernel"))
     assert jnp.array_equal(jax.random.key_data(found), jax.random.key_data(folded))
+
+
+def test_each_parameter_is_drawn_from_its_own_key_alone():
+    found = flat(parameters(BASE))
+    names = ("layer_1", "attention", "value", "kernel")
+    (key,) = keys_at(jax.random.key(0), [names])
+    np.testing.assert_array_equal(
+        found["/".join(names)], 0.125 * jax.random.normal(key, (64, 4, 16))
+    )
 
 
 def test_a_raw_key_and_a_dict_of_keys_are_taken_as_well():

@@ -8,56 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny_model import BASE, EVERY_VARIANT, B, Jitted, T, V, spread, started, tokens_of
 
 from jtransformer.modules import build
 from jtransformer.spec import (
     LayerNorm,
-    Learned,
     ModelSpec,
     NoPosition,
     RMSNorm,
-    Sinusoidal,
 )
 
 GOLDEN = json.loads((pathlib.Path(__file__).parents[1] / "golden/worked_block.json").read_text())
-B, T, V = 2, 7, 11
-BASE = ModelSpec(vocabulary=V, width=12, layers=2, heads=3, ffn_width=20)
-VARIANTS = {
-    "pre": BASE,
-    "post": dataclasses.replace(BASE, norm_placement="post"),
-    "sandwich": dataclasses.replace(BASE, norm_placement="sandwich", norm=RMSNorm()),
-    "branch": dataclasses.replace(BASE, norm_placement="branch", ffn="swiglu"),
-    "untied": dataclasses.replace(BASE, tied_head=False, attention_bias=True, ffn_bias=True),
-    "learned": dataclasses.replace(
-        BASE, position=Learned(max_length=T), ffn="geglu", ffn_bias=True
-    ),
-    "none": dataclasses.replace(BASE, position=NoPosition(), scale_embedding=True),
-}
-EVERY_VARIANT = pytest.mark.parametrize("spec", VARIANTS.values(), ids=VARIANTS)
-
-
-def tokens_of(key, rows=B):
-    return jax.random.randint(key, (rows, T), 0, V)
-
-
-class Jitted:
-    """A model whose apply is compiled once, as every user's is."""
-
-    def __init__(self, spec):
-        self.apply = jax.jit(build(spec).apply)
-
-
-def started(spec, key):
-    init = jax.jit(build(spec).init)
-    return Jitted(spec), init(key, jnp.zeros((1, T), jnp.int32))
-
-
-def spread(variables, key):
-    """Moves every parameter off its start, so that ones and zeros cannot hide a mistake."""
-    leaves, tree = jax.tree.flatten(variables)
-    keys = jax.random.split(key, len(leaves))
-    moved = [x + 0.3 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
-    return jax.tree.unflatten(tree, moved)
 
 
 def block_variables(golden, placement, norm):
@@ -135,7 +96,7 @@ def test_worked_block_with_every_intermediate(case, placement, norm, ffn):
 
 @EVERY_VARIANT
 def test_a_token_leaves_earlier_logits_bitwise_unchanged(key, spec):
-    model, variables = started(spec, key)
+    model, variables = started(spec)
     tokens = tokens_of(key)
     before = model.apply(variables, tokens).logits
     for t in range(1, T):
@@ -146,7 +107,7 @@ def test_a_token_leaves_earlier_logits_bitwise_unchanged(key, spec):
 
 @EVERY_VARIANT
 def test_the_last_position_depends_on_every_token(key, spec):
-    model, variables = started(spec, key)
+    model, variables = started(spec)
     variables = spread(variables, key)
     tokens = tokens_of(key)
     last = model.apply(variables, tokens).logits[:, -1]
@@ -157,7 +118,7 @@ def test_the_last_position_depends_on_every_token(key, spec):
 
 @EVERY_VARIANT
 def test_padding_and_other_rows_do_not_matter(key, spec):
-    model, variables = started(spec, key)
+    model, variables = started(spec)
     tokens = tokens_of(key)
     valid = jnp.array([[True] * T, [True] * 4 + [False] * 3])
     full = model.apply(variables, tokens, valid=valid).logits
@@ -171,7 +132,7 @@ def test_padding_and_other_rows_do_not_matter(key, spec):
 
 @EVERY_VARIANT
 def test_packed_documents_do_not_see_each_other(key, spec):
-    model, variables = started(spec, key)
+    model, variables = started(spec)
     tokens = tokens_of(key)
     segments = jnp.array([[0, 0, 0, 1, 1, 1, 1]] * B)
     positions = jnp.array([[0, 1, 2, 0, 1, 2, 3]] * B)
@@ -183,7 +144,7 @@ def test_packed_documents_do_not_see_each_other(key, spec):
 
 @EVERY_VARIANT
 def test_jit_equals_eager(key, spec):
-    model, variables = started(spec, key)
+    model, variables = started(spec)
     tokens = tokens_of(key)
     eager = build(spec).apply(variables, tokens)
     np.testing.assert_allclose(model.apply(variables, tokens).logits, eager.logits, atol=1e-5)
@@ -191,7 +152,7 @@ def test_jit_equals_eager(key, spec):
 
 @EVERY_VARIANT
 def test_every_parameter_receives_a_gradient(key, spec):
-    model, variables = started(spec, key)
+    model, variables = started(spec)
     tokens = tokens_of(key)
 
     def loss(variables):
@@ -208,80 +169,9 @@ def test_every_parameter_receives_a_gradient(key, spec):
             assert float(jnp.max(jnp.abs(gradient))) > 1e-7, names
 
 
-CHANGES = {
-    "vocabulary": {"vocabulary": V + 1},
-    "width": {"width": 24},
-    "layers": {"layers": 3},
-    "heads": {"heads": 4},
-    "norm_placement": {"norm_placement": "post"},
-    "norm": {"norm": RMSNorm()},
-    "ffn": {"ffn": "relu"},
-    "ffn_width": {"ffn_width": 24},
-    "attention_bias": {"attention_bias": True},
-    "ffn_bias": {"ffn_bias": True},
-    "position": {"position": NoPosition()},
-    "scale_embedding": {"scale_embedding": True},
-    "tied_head": {"tied_head": False},
-    "initialization": {"initialization": "gpt2"},
-}
-
-
-def test_every_field_has_a_change():
-    assert set(CHANGES) == {field.name for field in dataclasses.fields(ModelSpec)}
-
-
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_live_each_field_changes_the_model(key, change):
-    changed = dataclasses.replace(BASE, **change)
-    outs, trees = [], []
-    for spec in (BASE, changed):
-        model, variables = started(spec, key)
-        trees.append(jax.tree.map(jnp.shape, variables))
-        outs.append(model.apply(spread(variables, key), tokens_of(key)).logits)
-    assert trees[0] != trees[1] or not np.allclose(outs[0], outs[1], atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"norm": LayerNorm(epsilon=5e-3)},
-        {"norm": RMSNorm(epsilon=5e-3)},
-        {"ffn": "gelu_tanh"},
-        {"position": Learned(max_length=T)},
-    ],
-    ids=str,
-)
-def test_live_settings_of_kinds(key, change):
-    reference = {"norm": RMSNorm()} if isinstance(change.get("norm"), RMSNorm) else {}
-    model, variables = started(dataclasses.replace(BASE, **reference), key)
-    other, others = started(dataclasses.replace(BASE, **change), key)
-    tokens = tokens_of(key)
-    assert not np.array_equal(
-        model.apply(variables, tokens).logits, other.apply(others, tokens).logits
-    )
-
-
-def test_null_positions_given_equal_positions_counted(key):
-    for position in (Sinusoidal(), Learned(max_length=T), NoPosition()):
-        model, variables = started(dataclasses.replace(BASE, position=position), key)
-        tokens = tokens_of(key)
-        given = model.apply(variables, tokens, positions=jnp.tile(jnp.arange(T)[None], (B, 1)))
-        np.testing.assert_array_equal(given.logits, model.apply(variables, tokens).logits)
-
-
-def test_null_all_valid_and_one_segment_change_nothing(key):
-    model, variables = started(BASE, key)
-    tokens = tokens_of(key)
-    plain = model.apply(variables, tokens).logits
-    masked = model.apply(
-        variables, tokens, valid=jnp.ones((B, T), bool), segments=jnp.zeros((B, T), jnp.int32)
-    )
-    np.testing.assert_array_equal(masked.logits, plain)
-
-
 def test_tied_gradient_is_the_sum_of_both_paths(key):
     tied, untied = BASE, dataclasses.replace(BASE, tied_head=False)
-    model, variables = started(tied, key)
+    model, variables = started(tied)
     table = variables["params"]["embedding"]["table"]
     split = {"params": variables["params"] | {"head": {"kernel": table.T}}}
     tokens = tokens_of(key)
@@ -300,7 +190,7 @@ def test_tied_gradient_is_the_sum_of_both_paths(key):
 
 def test_loss_at_initialisation_is_near_uniform(key):
     spec = dataclasses.replace(BASE, vocabulary=256, width=64, heads=4, ffn_width=128)
-    model, variables = started(spec, key)
+    model, variables = started(spec)
     tokens = jax.random.randint(key, (8, 32), 0, 256)
     logits = model.apply(variables, tokens).logits
     labels = jax.random.randint(jax.random.key(1), (8, 32, 1), 0, 256)
