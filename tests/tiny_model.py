@@ -1,7 +1,6 @@
 """A model small enough to be compiled in a test, and its start."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -37,10 +36,15 @@ class Jitted:
         self.apply = jax.jit(build(spec).apply)
 
 
-@functools.cache  # Compiling a start takes seconds, and every test would do it.
+STARTS = {}
+
+
 def started(spec):
-    init = jax.jit(build(spec).init)
-    return Jitted(spec), init(jax.random.key(0), jnp.zeros((1, T), jnp.int32))
+    """Returns a model and its start; compiling one takes seconds, so tests share it."""
+    if spec not in STARTS:
+        init = jax.jit(build(spec).init)
+        STARTS[spec] = Jitted(spec), init(jax.random.key(0), jnp.zeros((1, T), jnp.int32))
+    return STARTS[spec]
 
 
 def spread(variables, key):
