@@ -22,6 +22,8 @@ from jtransformer.spec import SpecError
 
 NEWEST_KEPT = 2
 METRIC = "validation_nll"
+REASON_LENGTH = 200
+"""Characters that are kept of what orbax says of a damaged step; it says kilobytes."""
 Leaves = dict[str, dict[str, Any]]
 
 
@@ -79,7 +81,7 @@ class Checkpoints:
                 raise
             # orbax raises many types, bare Exception among them, for a damaged step.
             except Exception as error:
-                self._set_aside(step, f"{type(error).__name__}: {error}")
+                self._set_aside(step, f"{type(error).__name__}: {error}"[:REASON_LENGTH])
                 self._manager.reload()
         return None
 
