@@ -29,7 +29,7 @@ def get_config():
     config.data.length = 32
     config.training.batch_size = 16
     config.training.steps = 400
-    config.training.evaluate_every = 200
+    config.training.evaluate_every = 100
     config.training.checkpoint_every = 200
     config.schedule.warmup_cosine.warmup_steps = 40
     return config

@@ -4,8 +4,6 @@ import dataclasses
 
 from jtransformer.spec import LayerNorm, Learned, ModelSpec
 
-NORMS_PER_SUBLAYER = {"pre": 1, "post": 1, "branch": 1, "sandwich": 2}
-
 
 @dataclasses.dataclass(frozen=True)
 class Parameters:
@@ -34,7 +32,7 @@ def parameters(model: ModelSpec) -> Parameters:
     inputs = 2 if model.gated else 1
     ffn = (inputs + 1) * D * F + (inputs * F + D if model.ffn_bias else 0)
     norm = 2 * D if isinstance(model.norm, LayerNorm) else D
-    norms = 2 * L * NORMS_PER_SUBLAYER[model.norm_placement] + model.has_final_norm
+    norms = 2 * L * len(model.norm_slots) + model.has_final_norm
     return Parameters(
         embedding=model.vocabulary * D,
         position=model.position.max_length * D if isinstance(model.position, Learned) else 0,

@@ -3,12 +3,14 @@
 import ast
 import importlib.util
 import sys
+import traceback
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from absl import flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict
 
 from jtransformer.config import to_plain
 from jtransformer.spec import SpecError, Tree, get, nearest
@@ -59,12 +61,12 @@ def parse(
     except flags.UnrecognizedFlagError as error:
         known = ["config.…", *values] if takes_config else list(values)
         raise SpecError(
-            f"--{error.flagname}", f"is no flag; {nearest(error.flagname, known)}."
+            f"--{error.flagname}", f"is not a flag; {nearest(error.flagname, known)}."
         ) from None
     except flags.Error as error:
         raise SpecError("", f"{error}") from None
     if stray:
-        raise SpecError(stray[0], "is no flag; write --workdir DIR and --config.PATH=VALUE.")
+        raise SpecError(stray[0], "is not a flag; write --workdir DIR and --config.PATH=VALUE.")
     for name in ("config", "workdir") if takes_config else ("workdir",):
         if not getattr(values, name):
             raise SpecError(f"--{name}", f"is missing; add --{name} {name.upper()}.")
@@ -77,11 +79,11 @@ def read_experiment(path: Path, argv: list[str]) -> Experiment:
     Raises:
         SpecError: If the file cannot be used, or an override cannot be applied.
     """
-    module = _load(path)
+    module = _guarded(path, lambda: _load(path))
     get_config = getattr(module, "get_config", None)
     if get_config is None:
         raise SpecError(str(path), "has no get_config(); see experiments/norm_and_ffn/config.py.")
-    config = get_config()
+    config = _guarded(path, get_config)
     if not isinstance(config, ConfigDict):
         raise SpecError(
             str(path), f"get_config() must return a ConfigDict, got {type(config).__name__}."
@@ -94,13 +96,33 @@ def read_experiment(path: Path, argv: list[str]) -> Experiment:
         question=(module.__doc__ or "").strip(),
         tree=to_plain(config),
         touched=frozenset(overrides),
-        sweep=None if get_sweep is None else get_sweep(),
+        sweep=None if get_sweep is None else _guarded(path, get_sweep),
     )
+
+
+def _guarded(path: Path, user_code: Callable[[], Any]) -> Any:
+    """Calls a part of a config file; whatever goes wrong there is the file's mistake.
+
+    Raises:
+        SpecError: With the error and its line.
+    """
+    try:
+        return user_code()
+    except SpecError:
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+        line = error.lineno if isinstance(error, SyntaxError) else (lines or [None])[-1]
+        where = f" in line {line}" if line else ""
+        sentence = " ".join(str(error).split()).rstrip(".")
+        problem = f"fails{where} ({type(error).__name__}: {sentence}); fix the file."
+        raise SpecError(str(path), problem) from error
 
 
 def _load(path: Path) -> types.ModuleType:
     if not path.is_file():
-        raise SpecError("--config", f"= {str(path)!r} is no file; give a config file in Python.")
+        raise SpecError("--config", f"= {str(path)!r} is not a file; give a config file in Python.")
     found = importlib.util.spec_from_file_location("jtransformer_experiment", path)
     if found is None or found.loader is None:
         raise SpecError("--config", f"= {str(path)!r} is not a Python file (*.py).")
@@ -109,9 +131,6 @@ def _load(path: Path) -> types.ModuleType:
     sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
     try:
         found.loader.exec_module(module)
-    except (ImportError, SyntaxError, AttributeError, NameError, TypeError, KeyError) as error:
-        problem = f"cannot be loaded ({type(error).__name__}: {error}); mend the file."
-        raise SpecError(str(path), problem) from error
     finally:
         sys.dont_write_bytecode = before
     return module
@@ -129,7 +148,11 @@ def _overrides(argv: list[str]) -> dict[str, str]:
 
 
 def _apply(config: ConfigDict, overrides: dict[str, str]) -> None:
-    """Sets overrides by the config flags of ml_collections, and what those cannot: None."""
+    """Sets overrides, read as Python values; what they must be is for the spec to say.
+
+    The config flags of ml_collections take the type from the current value instead: None has
+    none to offer, and None cannot be given.
+    """
     tree = to_plain(config)
     parsed = {}
     for path, text in overrides.items():
@@ -138,22 +161,17 @@ def _apply(config: ConfigDict, overrides: dict[str, str]) -> None:
             raise SpecError(
                 path, f"is a group of settings; name one of them: {', '.join(current)}."
             )
-        # Config flags take the type from the current value, so None has none to offer.
-        if text == "None" or current is None:
-            parsed[path] = _literal(text)
-    words = [f"{OVERRIDE}{path}={text}" for path, text in overrides.items() if path not in parsed]
-    words = ["jtransformer", *words]
-    values = flags.FlagValues()
-    config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=words)
-    try:
-        values(words)
-    except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise SpecError("", f"{error}") from None
+        parsed[path] = text if isinstance(current, str) else _literal(text)
     config.update_from_flattened_dict(parsed)
 
 
 def _literal(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for read in (ast.literal_eval, float):  # float reads nan and inf, to be refused as such.
+        try:
+            return read(text)
+        except (ValueError, SyntaxError):
+            continue
+    return text

@@ -5,6 +5,7 @@ import os
 import sys
 
 import jtransformer
+from jtransformer import records
 from jtransformer.spec import SpecError, nearest
 
 COMMANDS = {
@@ -32,7 +33,9 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     name, *rest = arguments
     if name not in COMMANDS:
-        print(f"jtransformer: {name!r} is no command; {nearest(name, COMMANDS)}.", file=sys.stderr)
+        print(
+            f"jtransformer: {name!r} is not a command; {nearest(name, COMMANDS)}.", file=sys.stderr
+        )
         return USER_ERROR
     command = importlib.import_module(f"jtransformer.cli.{name}")
     if any(flag in ("--help", "-h") for flag in rest):
@@ -41,13 +44,13 @@ def main(argv: list[str] | None = None) -> int:
     _quiet_libraries()
     try:
         return command.run(rest)
-    except SpecError as error:
+    except (SpecError, records.DamagedRecord) as error:
         print(f"jtransformer {name}: {error}", file=sys.stderr)
         return USER_ERROR
     except BrokenPipeError:
-        # The reader has left; nothing is wrong, and nothing more can be said.
+        # Nobody reads what is printed, so nobody can be told; the work is not finished.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return FAILED_RUN
 
 
 def _overview() -> str:

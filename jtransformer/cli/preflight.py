@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import importlib.util
 import os
 import shutil
 from collections.abc import Iterator
@@ -19,15 +20,34 @@ OVERHEAD_BYTES = 2**20
 """Metrics, metadata and the like, per run."""
 
 
+PACKAGES = ("grain", "scipy", "pandas", "statsmodels", "altair", "vl_convert", "jinja2")
+"""What a sweep and its page need beyond the base installation."""
+
+
+def check_packages() -> None:
+    """Refuses to begin what could not be ended.
+
+    Raises:
+        SpecError: If a package is missing; how to install it is said.
+    """
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SpecError(
+            "",
+            f"The packages {', '.join(missing)} are missing, which a sweep and its page need; "
+            "pip install 'jtransformer[experiments]'.",
+        )
+
+
 def check_writable(workdir: Path) -> None:
-    """Makes the work directory and proves that a file can be written there.
+    """Proves that a file can be written in the work directory, or where it will be made.
 
     Raises:
         SpecError: If it cannot.
     """
-    probe = workdir / f".writable.{os.getpid()}"
+    existing = _existing(workdir)
+    probe = existing / f".writable.{os.getpid()}"
     try:
-        workdir.mkdir(parents=True, exist_ok=True)
         probe.write_text("probe")
         probe.unlink()
     except OSError as error:
@@ -37,6 +57,26 @@ def check_writable(workdir: Path) -> None:
         ) from None
 
 
+def check_no_single_run(workdir: Path) -> None:
+    """Refuses a sweep in the directory of a single run.
+
+    Raises:
+        SpecError: If there is one.
+    """
+    if records.RunFiles(workdir).spec.exists():
+        raise SpecError("--workdir", f"= {str(workdir)!r} holds a single run; choose another.")
+
+
+def check_no_sweep(workdir: Path) -> None:
+    """Refuses a single run in the directory of a sweep.
+
+    Raises:
+        SpecError: If there is one.
+    """
+    if records.SweepFiles(workdir).manifest.exists():
+        raise SpecError("--workdir", f"= {str(workdir)!r} holds a sweep; choose another.")
+
+
 def check_space(workdir: Path, unfinished: list[RunSpec]) -> None:
     """Compares the free space with what the checkpoints of the unfinished runs can take.
 
@@ -44,7 +84,7 @@ def check_space(workdir: Path, unfinished: list[RunSpec]) -> None:
         SpecError: If it is less.
     """
     needed = sum(checkpoint_bytes(spec) for spec in unfinished)
-    free = shutil.disk_usage(workdir).free
+    free = shutil.disk_usage(_existing(workdir)).free
     if free < needed:
         raise SpecError(
             "--workdir",
@@ -52,6 +92,11 @@ def check_space(workdir: Path, unfinished: list[RunSpec]) -> None:
             f"{len(unfinished)} runs can take {needed / 2**20:.1f} MiB; make room or choose "
             "another disk.",
         )
+
+
+def _existing(workdir: Path) -> Path:
+    """Returns the work directory, or the nearest directory above it that exists."""
+    return next(path for path in [workdir, *workdir.absolute().parents] if path.exists())
 
 
 def checkpoint_bytes(spec: RunSpec) -> int:
@@ -62,16 +107,17 @@ def checkpoint_bytes(spec: RunSpec) -> int:
 
 @contextlib.contextmanager
 def locked(workdir: Path) -> Iterator[None]:
-    """Holds a work directory for this process; the kernel lets go of it even after a kill.
+    """Makes a work directory and holds it for this process; the kernel lets go even after a kill.
 
     Raises:
         SpecError: If another process holds it.
     """
+    workdir.mkdir(parents=True, exist_ok=True)
     path = records.SweepFiles(workdir).lock
     with open(path, "a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             file.seek(0)
             holder = file.read().strip() or "unknown"
             raise SpecError(

@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from jtransformer import records
 from jtransformer.cli.arguments import parse
+from jtransformer.cli.preflight import check_packages
 from jtransformer.cli.progress import console
 from jtransformer.spec import SpecError
 
@@ -22,20 +23,20 @@ def run(argv: list[str]) -> int:
     """Runs the command; see the module's docstring."""
     flags = parse(argv, takes_config=False)
     workdir = Path(flags.workdir)
-    if not records.SweepFiles(workdir).manifest.exists():
+    if records.load_manifest(workdir) is None:
         raise SpecError("--workdir", f"= {str(workdir)!r} holds no sweep (sweep.json is missing).")
+    check_packages()
     show(workdir)
     return 0
 
 
 def show(workdir: Path) -> None:
-    """Writes the page of a work directory and prints its answer and table."""
+    """Writes the page of a work directory and prints its table, answer and caveats."""
     from rich.table import Table
 
-    from jtransformer import report, stats
+    from jtransformer import report
 
-    page = report.write(workdir)
-    analysis = stats.analyse(records.load_sweep(workdir))
+    page, analysis = report.write(workdir)
     table = Table()
     columns = report.summary_table(analysis)
     for column in columns:
@@ -44,4 +45,6 @@ def show(workdir: Path) -> None:
         table.add_row(*map(escape, cells))
     console().print(table)
     print(report.answer(analysis))
+    for caveat in report.caveats(analysis):
+        print(f"- {caveat}")
     print(f"page: {page}")

@@ -20,12 +20,18 @@ and should be started again.
 
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jtransformer import records
 from jtransformer.cli.arguments import parse, read_experiment
 from jtransformer.cli.main import FAILED_RUN, REQUEUE
-from jtransformer.cli.preflight import check_space, check_writable, locked
+from jtransformer.cli.preflight import (
+    check_no_single_run,
+    check_packages,
+    check_space,
+    check_writable,
+    locked,
+)
 from jtransformer.cli.progress import Progress, console, say
 from jtransformer.cli.report import show
 from jtransformer.cli.stopping import stop_requests
@@ -39,9 +45,12 @@ from jtransformer.sweep import (
     execute,
     make_plan,
     manifest,
-    missing,
     read_declaration,
+    states,
 )
+
+CACHED_FROM_SECONDS = 0.2
+"""Programs that compile faster than this are not kept: writing them would take as long."""
 
 
 def run(argv: list[str]) -> int:
@@ -51,6 +60,9 @@ def run(argv: list[str]) -> int:
     experiment = read_experiment(Path(flags.config), argv)
     if experiment.sweep is None:
         raise SpecError(flags.config, "has no get_sweep(); add one, or use `jtransformer train`.")
+    check_packages()
+    check_no_single_run(workdir)
+    check_writable(workdir)
     texts = _Texts()
     plan = make_plan(
         experiment.tree,
@@ -59,91 +71,102 @@ def run(argv: list[str]) -> int:
         touched=experiment.touched,
     )
     texts.check(plan)
-    old = _old_manifest(workdir)
-    if old:
-        plan = adopt(plan, old)
-    command = shlex.join(["jtransformer", "sweep", *argv])
     about = {
-        "title": experiment.path.parent.name or experiment.path.stem,
+        "title": experiment.path.absolute().parent.name,
         "question": experiment.question,
-        "command": command,
+        "command": shlex.join(["jtransformer", "sweep", *argv]),
         "data": texts.describe(plan.base.data),
     }
-    new = manifest(plan, about)
-    grown = check_continuation(old, new, workdir) if old else 0
     if flags.dry_run:
-        _print_plan(plan, new)
+        job = _job(plan, about, workdir, flags.accept_environment)
+        _print_plan(job)
         return 0
-    check_writable(workdir)
     with locked(workdir):
-        if grown:
-            say(f"The sweep in {workdir} grows by {grown} runs.")
-        return _train_and_report(plan, new, workdir, flags.accept_environment)
+        job = _job(plan, about, workdir, flags.accept_environment)
+        return _train_and_report(job)
 
 
-def _train_and_report(plan: Plan, new: dict[str, Any], workdir: Path, accept: bool) -> int:
-    todo = missing(plan, workdir)
-    check_space(workdir, [cell.spec for cell in todo])
-    if todo:
-        _prepare_jax(workdir, plan, accept)
-    records.write_json(records.SweepFiles(workdir).manifest, new)
+class _Job(NamedTuple):
+    """A plan that may be carried out in its work directory."""
+
+    plan: Plan
+    manifest: dict[str, Any]
+    states: dict[str, str]
+    workdir: Path
+    accept_environment: bool
+
+
+def _job(plan: Plan, about: dict[str, Any], workdir: Path, accept_environment: bool) -> _Job:
+    """Holds a plan against what its work directory has; writes nothing."""
+    old = records.load_manifest(workdir)
+    if old is not None:
+        plan = adopt(plan, old)
+    new = manifest(plan, about)
+    grown = check_continuation(old, new, workdir) if old is not None else 0
+    if grown:
+        say(f"The sweep in {workdir} grows by {grown} runs.")
+    job = _Job(plan, new, states(plan, workdir), workdir, accept_environment)
+    check_space(workdir, [cell.spec for cell in _todo(job)])
+    if _todo(job) and not accept_environment:
+        _check_environment(job)
+    return job
+
+
+def _todo(job: _Job) -> list[Cell]:
+    return [cell for cell in job.plan.cells if job.states[cell.fingerprint] == "pending"]
+
+
+def _train_and_report(job: _Job) -> int:
+    records.write_json(records.SweepFiles(job.workdir).manifest, job.manifest)
     try:
-        failed = _train(plan, workdir, todo, accept) if todo else 0
+        failed = _train(job)
     except PairingError as error:
         say(f"jtransformer sweep: {error}")
         return FAILED_RUN
     if failed is None:
         say("Stopped as asked; everything is saved. Run the same command to continue.")
         return REQUEUE
-    show(workdir)
+    show(job.workdir)
     if failed:
         say(f"{failed} runs failed; each has its traceback in failure.json. Run again to retry.")
     return FAILED_RUN if failed else 0
 
 
-def _train(plan: Plan, workdir: Path, todo: list[Cell], accept: bool) -> int | None:
+def _train(job: _Job) -> int | None:
     """Trains the missing cells; returns how many failed, None if it was asked to stop."""
+    if not _todo(job):
+        return 0
+    import jax
+
     from jtransformer.training import Hooks, Interrupted, Trainer
 
-    by_spec = {cell.spec: cell for cell in plan.cells}
-    waiting = {cell.fingerprint for cell in todo}
-    states = {
-        cell.fingerprint: "pending" if cell.fingerprint in waiting else "done"
-        for cell in plan.cells
-    }
-    with stop_requests() as should_stop, Progress(plan, states) as progress:
+    cache = records.SweepFiles(job.workdir).compile_cache
+    jax.config.update("jax_compilation_cache_dir", str(cache.absolute()))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", CACHED_FROM_SECONDS)
+    by_spec = {cell.spec: cell for cell in job.plan.cells}
+    with stop_requests() as should_stop, Progress(job.plan, dict(job.states)) as progress:
         hooks = Hooks(
             on_row=lambda spec, row: progress.on_row(by_spec[spec], row),
             should_stop=should_stop,
-            accept_environment=accept,
+            accept_environment=job.accept_environment,
         )
         try:
-            return execute(plan, workdir, Trainer(hooks).train, progress.on_done)
+            return execute(job.plan, job.workdir, Trainer(hooks).train, progress.on_done)
         except Interrupted:
             return None
 
 
-def _prepare_jax(workdir: Path, plan: Plan, accept: bool) -> None:
-    """Turns the compile cache on, and refuses another environment than the runs began in."""
-    import jax
-
+def _check_environment(job: _Job) -> None:
+    """Refuses another environment than the one in which the runs were begun."""
+    paths = [records.RunFiles(job.workdir / cell.directory).environment for cell in job.plan.cells]
+    begun = [path for path in paths if path.exists()]
+    if not begun:
+        return
     from jtransformer.training import check_same_environment, environment
 
-    cache = records.SweepFiles(workdir).compile_cache
-    jax.config.update("jax_compilation_cache_dir", str(cache.absolute()))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
-    if accept:
-        return
     present = environment()
-    for cell in plan.cells:
-        recorded = records.RunFiles(workdir / cell.directory).environment
-        if recorded.exists():
-            check_same_environment(records.read_json(recorded), present)
-
-
-def _old_manifest(workdir: Path) -> dict[str, Any] | None:
-    path = records.SweepFiles(workdir).manifest
-    return records.read_json(path) if path.exists() else None
+    for path in begun:
+        check_same_environment(records.read_json(path), present)
 
 
 class _Texts:
@@ -192,13 +215,14 @@ class _Texts:
         return self._corpora[spec]
 
 
-def _print_plan(plan: Plan, new: dict[str, Any]) -> None:
+def _print_plan(job: _Job) -> None:
     from rich.table import Table
 
+    plan = job.plan
     table = Table(title=f"{len(plan.arms)} arms, {len(plan.cells)} runs")
     for heading in ("arm", "solved", "parameters", "mismatch", "training MFLOP/token"):
         table.add_column(heading, justify="left" if heading in ("arm", "solved") else "right")
-    for arm in new["arms"]:
+    for arm in job.manifest["arms"]:
         solved = ", ".join(
             f"{path.split('.')[-1]} {value}" for path, value in arm["matched"].items()
         )

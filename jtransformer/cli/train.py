@@ -10,9 +10,10 @@ example: jtransformer train --config experiments/norm_and_ffn/config.py --workdi
 from pathlib import Path
 from typing import Any
 
+from jtransformer import records
 from jtransformer.cli.arguments import parse, read_experiment
 from jtransformer.cli.main import REQUEUE
-from jtransformer.cli.preflight import check_space, check_writable, locked
+from jtransformer.cli.preflight import check_no_sweep, check_space, check_writable, locked
 from jtransformer.cli.progress import say
 from jtransformer.cli.stopping import stop_requests
 from jtransformer.spec import RunSpec, from_tree
@@ -26,8 +27,10 @@ def run(argv: list[str]) -> int:
     experiment = read_experiment(Path(flags.config), argv)
     spec = from_tree(experiment.tree, touched=experiment.touched)
     workdir = Path(flags.workdir)
+    check_no_sweep(workdir)
     check_writable(workdir)
-    check_space(workdir, [spec])
+    if not records.RunFiles(workdir).status.exists():
+        check_space(workdir, [spec])
 
     def show(_: RunSpec, row: dict[str, Any]) -> None:
         validation = row["validation_nll"]

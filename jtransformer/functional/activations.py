@@ -66,15 +66,16 @@ def gelu_tanh(x: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def sigmoid(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Computes `1 / (1 + exp(-x))`."""
-    return jax.lax.logistic(x)
+    """Computes `1 / (1 + exp(-x))`, in at least float32."""
+    return jax.lax.logistic(x.astype(statistics_dtype(x))).astype(x.dtype)
 
 
 def silu(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Computes `x sigmoid(x)`: unbounded above, never below -0.279."""
-    return x * sigmoid(x)
+    """Computes `x sigmoid(x)`, in at least float32: unbounded above, never below -0.279."""
+    raised = x.astype(statistics_dtype(x))
+    return (raised * jax.lax.logistic(raised)).astype(x.dtype)
 
 
 def tanh(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Computes the hyperbolic tangent."""
-    return jnp.tanh(x)
+    """Computes the hyperbolic tangent, in at least float32."""
+    return jnp.tanh(x.astype(statistics_dtype(x))).astype(x.dtype)

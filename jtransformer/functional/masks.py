@@ -125,7 +125,7 @@ def prefix_mask(T: int, prefix: int | Int[Array, " B"]) -> Bool[Array, "B 1 T T"
     Raises:
         ValueError: If a `prefix` that is one number does not lie in 0 … T.
     """
-    if isinstance(prefix, int) and not 0 <= prefix <= T:
+    if isinstance(prefix, int | np.integer) and not 0 <= prefix <= T:
         raise ValueError(f"prefix must lie in 0 … T, got prefix={prefix}, T={T}.")
     positions = _end_aligned(T, None)
     return visible(*positions, prefix_length=prefix)
@@ -196,7 +196,7 @@ def _end_aligned(T: int, S: int | None) -> tuple[Array, Array]:
 
 
 def _prefix(query_BTx: Array, key_BxS: Array, prefix_length: int | Array) -> Array:
-    if isinstance(prefix_length, int):
+    if isinstance(prefix_length, int | np.integer):
         if prefix_length < 0:
             raise ValueError(f"prefix_length must be at least 0, got {prefix_length}.")
         length_Bxx = jnp.full((1, 1, 1), prefix_length, query_BTx.dtype)

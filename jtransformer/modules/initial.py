@@ -4,8 +4,9 @@ linen seeds a parameter by the order of calls inside its module, so a part that 
 would change the values of its neighbours. Here two models that share a path, a shape and an
 initialiser start with the same numbers, whatever else they hold.
 
-Sources: Glorot and Bengio 2010, sec. 4.2 (variance by fan-in); Radford et al. 2019, sec. 2.3
-(residual scaling), https://cdn.openai.com/better-language-models/language_models.pdf.
+Sources: LeCun et al. 1998, "Efficient BackProp", sec. 4.6 (variance 1 / fan-in),
+http://yann.lecun.com/exdb/publis/pdf/lecun-98b.pdf; Radford et al. 2019, sec. 2.3 (residual
+scaling), https://cdn.openai.com/better-language-models/language_models.pdf.
 """
 
 import collections

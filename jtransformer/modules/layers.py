@@ -12,14 +12,6 @@ from jtransformer import functional as F
 from jtransformer.modules.initial import initialiser
 from jtransformer.spec import LayerNorm, ModelSpec
 
-NORM_SLOTS = {
-    "pre": ("norm_in",),
-    "post": ("norm_out",),
-    "sandwich": ("norm_in", "norm_branch"),
-    "branch": ("norm_branch",),
-}
-"""The norms of the residual formula that each placement has."""
-
 
 class Parameterised(nn.Module):
     """A module whose parameters start as `initialiser` says for their path."""
@@ -31,18 +23,17 @@ class Parameterised(nn.Module):
         return self.param(name, start, shape)
 
 
-class Linear(Parameterised):
-    """A kernel that contracts the last `axes` axes of its input, and a bias if wanted."""
+class Kernel(Parameterised):
+    """A kernel and its bias, or None; the first `axes` axes of the kernel are its fan-in."""
 
     shape: tuple[int, ...]
     axes: int = 1
     bias: bool = False
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
+    def __call__(self) -> tuple[Array, Array | None]:
         kernel = self.parameter("kernel", self.shape)
-        bias = self.parameter("bias", self.shape[self.axes :]) if self.bias else None
-        return F.linear(x, kernel, bias, axes=self.axes)
+        return kernel, self.parameter("bias", self.shape[self.axes :]) if self.bias else None
 
 
 class Norm(Parameterised):
@@ -66,11 +57,13 @@ class Attention(Parameterised):
     ) -> Float[Array, "B T D"]:
         spec = self.spec
         D, N, H, bias = spec.width, spec.heads, spec.head_width, spec.attention_bias
-        q = Linear(spec, (D, N, H), bias=bias, name="query")(x)
-        k = Linear(spec, (D, N, H), bias=bias, name="key")(x)
-        v = Linear(spec, (D, N, H), bias=bias, name="value")(x)
+        q, k, v = (
+            F.linear(x, *Kernel(spec, (D, N, H), bias=bias, name=name)())
+            for name in ("query", "key", "value")
+        )
         heads_BTNH = F.dot_product_attention(q, k, v, mask=mask)
-        return Linear(spec, (N, H, D), axes=2, bias=bias, name="out")(heads_BTNH)
+        out = Kernel(spec, (N, H, D), axes=2, bias=bias, name="out")()
+        return F.linear(heads_BTNH, *out, axes=2)
 
 
 class FeedForward(Parameterised):
@@ -81,29 +74,18 @@ class FeedForward(Parameterised):
         spec = self.spec
         D, Fw = spec.width, spec.ffn_width
         gated, activation = F.FFN_KINDS[spec.ffn]
-        matrices = {"gate": (D, Fw), "up": (D, Fw), "down": (Fw, D)} if gated else {
-            "in": (D, Fw), "out": (Fw, D)}  # fmt: skip
-        kernels = [
-            Kernel(spec, shape, spec.ffn_bias, name=name) for name, shape in matrices.items()
-        ]
-        weights, biases = zip(*(kernel() for kernel in kernels), strict=True)
-        if gated:
-            names = ("b_gate", "b_up", "b_down")
-            named = dict(zip(names, biases, strict=True))
-            return F.gated_feed_forward(x, *weights, activation=activation, **named)
-        return F.feed_forward(x, *weights, *biases, activation=activation)
 
+        def weights(name: str, *shape: int) -> tuple[Array, Array | None]:
+            return Kernel(spec, shape, bias=spec.ffn_bias, name=name)()
 
-class Kernel(Parameterised):
-    """A matrix and its bias, or None, for a function that takes several of them."""
-
-    shape: tuple[int, ...]
-    bias: bool
-
-    @nn.compact
-    def __call__(self) -> tuple[Array, Array | None]:
-        kernel = self.parameter("kernel", self.shape)
-        return kernel, self.parameter("bias", self.shape[1:]) if self.bias else None
+        if not gated:
+            (w_in, b_in), (w_out, b_out) = weights("in", D, Fw), weights("out", Fw, D)
+            return F.feed_forward(x, w_in, w_out, b_in, b_out, activation=activation)
+        w_gate, b_gate = weights("gate", D, Fw)
+        w_up, b_up = weights("up", D, Fw)
+        w_down, b_down = weights("down", Fw, D)
+        biases = {"b_gate": b_gate, "b_up": b_up, "b_down": b_down}
+        return F.gated_feed_forward(x, w_gate, w_up, w_down, activation=activation, **biases)
 
 
 class Block(nn.Module):
@@ -120,8 +102,7 @@ class Block(nn.Module):
         return self.wired("ffn", FeedForward(self.spec, name="ffn"), x)
 
     def wired(self, name: str, sublayer: Callable[[Array], Array], x: Array) -> Array:
-        slots = NORM_SLOTS[self.spec.norm_placement]
-        norms = {slot: Norm(self.spec, name=f"{name}_{slot}") for slot in slots}
+        norms = {slot: Norm(self.spec, name=f"{name}_{slot}") for slot in self.spec.norm_slots}
         return F.residual(
             x,
             sublayer,

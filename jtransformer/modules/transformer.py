@@ -1,6 +1,5 @@
 """The decoder-only Transformer: embedding, positions, blocks, final norm, head."""
 
-import functools
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -10,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jtransformer import functional as F
 from jtransformer.modules.initial import initial_values
-from jtransformer.modules.layers import Block, Linear, Norm, Parameterised
+from jtransformer.modules.layers import Block, Kernel, Norm, Parameterised
 from jtransformer.spec import Learned, ModelSpec, NoPosition, Sinusoidal
 
 
@@ -18,12 +17,12 @@ class Output(NamedTuple):
     """What a model returns.
 
     Attributes:
-        logits: Scores of the next token at every position, "B T V".
-        hidden: The stream that the head reads, "B T D".
+        logits: Scores of the next token at every position.
+        hidden: The stream that the head reads.
     """
 
-    logits: Array
-    hidden: Array
+    logits: Float[Array, "B T V"]
+    hidden: Float[Array, "B T D"]
 
 
 class Table(Parameterised):
@@ -32,7 +31,7 @@ class Table(Parameterised):
     rows: int
 
     @nn.compact
-    def __call__(self) -> Float[Array, "V D"]:
+    def __call__(self) -> Float[Array, "rows D"]:
         return self.parameter("table", (self.rows, self.spec.width))
 
 
@@ -42,13 +41,15 @@ class Transformer(nn.Module):
     spec: ModelSpec
 
     @nn.nowrap
-    def init(self, rngs: Any, tokens: Int[Array, "B T"], **options: Any) -> Any:
+    def init(self, rngs: Any, tokens: Int[Array, "B T"]) -> Any:
         """Draws the parameters; see `jtransformer.modules.initial` for which values.
+
+        Inside another linen module these values are drawn by linen instead: from the same
+        distributions, but from keys that depend on what the outer module holds.
 
         Args:
             rngs: A key, or `{"params": key}`.
             tokens: Any tokens of the right rank; their values do not matter.
-            **options: As for `__call__`.
 
         Returns:
             `{"params": tree}`.
@@ -56,8 +57,7 @@ class Transformer(nn.Module):
         key = rngs["params"] if isinstance(rngs, dict) else rngs
         if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
             key = jax.random.wrap_key_data(key)
-        draw = functools.partial(super().init, **options)
-        shapes = jax.eval_shape(draw, {"params": key}, tokens)
+        shapes = jax.eval_shape(super().init, {"params": key}, tokens)
         return {"params": initial_values(self.spec, key, shapes["params"])}
 
     @nn.compact
@@ -95,7 +95,7 @@ class Transformer(nn.Module):
         if spec.tied_head:
             logits = F.readout(x, table_VD)
         else:
-            logits = Linear(spec, (spec.width, spec.vocabulary), name="head")(x)
+            logits = F.linear(x, *Kernel(spec, (spec.width, spec.vocabulary), name="head")())
         return Output(logits=logits, hidden=x)
 
     def with_positions(self, x: Float[Array, "B T D"], positions: Int[Array, "#B T"]) -> Array:

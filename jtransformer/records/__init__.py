@@ -5,10 +5,12 @@ state of a sweep can be read anywhere.
 """
 
 from jtransformer.records.files import (
+    DamagedRecord,
     append_row,
     read_json,
     read_rows,
     truncate_rows,
+    write_bytes,
     write_json,
     write_text,
 )
@@ -18,22 +20,29 @@ from jtransformer.records.layout import (
     RunRecord,
     SweepFiles,
     SweepRecord,
+    load_manifest,
     load_run,
     load_sweep,
 )
+from jtransformer.records.pairing import Contradiction, Pairing
 
 __all__ = [
     "SCHEMA",
+    "Contradiction",
+    "DamagedRecord",
+    "Pairing",
     "RunFiles",
     "RunRecord",
     "SweepFiles",
     "SweepRecord",
     "append_row",
+    "load_manifest",
     "load_run",
     "load_sweep",
     "read_json",
     "read_rows",
     "truncate_rows",
+    "write_bytes",
     "write_json",
     "write_text",
 ]

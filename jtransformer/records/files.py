@@ -14,11 +14,20 @@ ERRORS = "backslashreplace"
 """A file name that is not UTF-8 reaches us with lone surrogates; JSON escapes them so."""
 
 
+class DamagedRecord(ValueError):
+    """A file of a work directory that cannot be what it should be; the message names it."""
+
+
 def write_text(path: Path, text: str) -> None:
     """Replaces a file by `text`, atomically and durably."""
+    write_bytes(path, text.encode("utf-8", ERRORS))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replaces a file by `content`, atomically and durably."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with open(temporary, "w", encoding="utf-8", errors=ERRORS, newline="\n") as file:
-        file.write(text)
+    with open(temporary, "wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
@@ -40,14 +49,14 @@ def read_json(path: Path) -> Any:
     """Reads a JSON file.
 
     Raises:
-        ValueError: If the file is not JSON; the message names it.
+        DamagedRecord: If the file is not JSON.
         FileNotFoundError: If it does not exist.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         problem = f"{path} is damaged ({error}); delete it to have it made again."
-        raise ValueError(problem) from error
+        raise DamagedRecord(problem) from error
 
 
 def append_row(path: Path, row: dict[str, Any]) -> None:
@@ -67,9 +76,10 @@ def _cut_torn_line(path: Path) -> None:
     if not path.exists() or not path.stat().st_size:
         return
     with open(path, "r+b") as file:
-        content = file.read()
-        if not content.endswith(b"\n"):
-            file.truncate(content.rfind(b"\n") + 1)
+        file.seek(-1, os.SEEK_END)
+        if file.read() != b"\n":
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

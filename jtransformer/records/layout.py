@@ -4,11 +4,27 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Literal
 
-from jtransformer.records.files import read_json, read_rows
+from jtransformer.records.files import DamagedRecord, read_json, read_rows
 
 SCHEMA = 1
 """Version of the file formats; part of every fingerprint."""
 
+PARTS = (
+    "title",
+    "question",
+    "command",
+    "metric",
+    "baseline",
+    "scientific",
+    "nuisance",
+    "seeds",
+    "match",
+    "base",
+    "data",
+    "arms",
+    "cells",
+)
+"""What every manifest has beside its schema."""
 State = Literal["pending", "running", "done", "diverged", "failed"]
 COMPLETE = ("done", "diverged")
 """What a status may say; without one the state follows from the other files."""
@@ -101,12 +117,12 @@ def load_run(directory: Path, cell: dict[str, Any]) -> RunRecord:
     """Reads one run, finished or not.
 
     Raises:
-        ValueError: If a file is damaged, or a status belongs to another fingerprint.
+        DamagedRecord: If a file is damaged, or a status belongs to another fingerprint.
     """
     files = RunFiles(directory)
     status = _read_object(files.status)
     if status is not None and status.get("fingerprint") != cell["fingerprint"]:
-        raise ValueError(
+        raise DamagedRecord(
             f"{files.status} belongs to fingerprint {status.get('fingerprint')}, the sweep expects "
             f"{cell['fingerprint']}; delete that run's directory to train it again."
         )
@@ -114,7 +130,7 @@ def load_run(directory: Path, cell: dict[str, Any]) -> RunRecord:
     if status is not None:
         state = status.get("state")
         if state not in COMPLETE:
-            raise ValueError(f"{files.status} is damaged (its state is {state!r}); delete it to "
+            raise DamagedRecord(f"{files.status} is damaged (its state is {state!r}); delete it to "
                              "have it made again.")  # fmt: skip
     elif failure is not None:
         state = "failed"
@@ -124,22 +140,38 @@ def load_run(directory: Path, cell: dict[str, Any]) -> RunRecord:
     return RunRecord(cell, state, status, read_rows(files.metrics), environment, failure)
 
 
+def load_manifest(workdir: Path) -> dict[str, Any] | None:
+    """Reads the manifest of a work directory; None where it holds no sweep.
+
+    Raises:
+        DamagedRecord: If the file is damaged, or was written in another format.
+    """
+    path = SweepFiles(workdir).manifest
+    manifest = _read_object(path)
+    if manifest is None:
+        return None
+    if manifest.get("schema") != SCHEMA:
+        raise DamagedRecord(
+            f"{path} has format {manifest.get('schema')!r}, this version of jtransformer reads "
+            f"{SCHEMA}; use the version that wrote it."
+        )
+    missing = [part for part in PARTS if part not in manifest]
+    if missing:
+        raise DamagedRecord(f"{path} is damaged (it lacks {', '.join(missing)}); restore it from "
+                            "a copy, or use another work directory.")  # fmt: skip
+    return manifest
+
+
 def load_sweep(workdir: Path) -> SweepRecord:
     """Reads a work directory, finished or not.
 
     Raises:
         FileNotFoundError: If it holds no sweep.
-        ValueError: If a file is damaged, or the sweep was written in another format.
+        DamagedRecord: If a file is damaged, or the sweep was written in another format.
     """
-    manifest_path = SweepFiles(workdir).manifest
-    manifest = _read_object(manifest_path)
+    manifest = load_manifest(workdir)
     if manifest is None:
         raise FileNotFoundError(f"{workdir} holds no sweep (sweep.json is missing).")
-    if manifest.get("schema") != SCHEMA:
-        raise ValueError(
-            f"{manifest_path} has format {manifest.get('schema')!r}, this version of jtransformer "
-            f"reads {SCHEMA}; use the version that wrote it."
-        )
     runs = tuple(load_run(workdir / cell["directory"], cell) for cell in manifest["cells"])
     return SweepRecord(manifest, runs)
 
@@ -150,7 +182,7 @@ def _read_object(path: Path) -> dict[str, Any] | None:
         return None
     value = read_json(path)
     if not isinstance(value, dict):
-        raise ValueError(
+        raise DamagedRecord(
             f"{path} is damaged (it holds no object); delete it to have it made again."
         )
     return value

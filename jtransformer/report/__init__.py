@@ -2,6 +2,6 @@
 
 from jtransformer.report.sentences import answer, caveats
 from jtransformer.report.summary import BRIEF, COLUMNS, Column, summary_table
-from jtransformer.report.write import write
+from jtransformer.report.write import Report, write
 
-__all__ = ["BRIEF", "COLUMNS", "Column", "answer", "caveats", "summary_table", "write"]
+__all__ = ["BRIEF", "COLUMNS", "Column", "Report", "answer", "caveats", "summary_table", "write"]

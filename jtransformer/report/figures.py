@@ -53,7 +53,7 @@ def _learning(analysis: Analysis, split: str, curves: Any, theme: style.Theme) -
     )
     what = {
         "validation": "Loss over the whole validation split",
-        "train": "Loss of single training batches, before each update",
+        "train": "Mean loss over the training batches since the last point, each before its update",
     }[split]
     return Figure(
         name=f"learning_{split}",

@@ -81,6 +81,8 @@ def statistics(analysis: Analysis) -> list[str]:
         "validation split, in nats per byte; lower is better.",
         "Each arm is shown at the tuned setting with the lowest mean validation loss over seeds. "
         "The test split took no part in that choice and is shown for the chosen settings alone.",
+        "A run counts as diverged if its loss or gradient is not finite, or if it ends above both "
+        "a uniform guess (ln V) and its own untrained loss; such a run is never averaged away.",
         "± after a loss is half of the 95 % t interval over the arm's own seeds; it includes what "
         "the seeds have in common and is wider than that of a difference.",
     ]

@@ -1,9 +1,9 @@
 """Writing the report of a work directory."""
 
-import os
 from pathlib import Path
+from typing import NamedTuple
 
-from jtransformer.records import SweepFiles, SweepRecord, load_sweep, write_text
+from jtransformer.records import SweepFiles, SweepRecord, load_sweep, write_bytes, write_text
 from jtransformer.report import style
 from jtransformer.report.figures import figures
 from jtransformer.report.markdown import results_markdown
@@ -13,16 +13,20 @@ from jtransformer.stats import Analysis, analyse, results_table, timings_table
 _PNG_SCALE = 2.0
 
 
-def write(workdir: Path) -> Path:
+class Report(NamedTuple):
+    """A report that was written: its page, and the analysis that the page shows."""
+
+    page: Path
+    analysis: Analysis
+
+
+def write(workdir: Path) -> Report:
     """Writes the report of a sweep in any state, each file atomically.
 
     `report/results.csv` has no clock in it: the same runs give the same bytes.
 
     Args:
         workdir: A work directory; its `report` folder is made.
-
-    Returns:
-        The page, `report/index.html`.
 
     Raises:
         FileNotFoundError: If the directory holds no sweep.
@@ -38,7 +42,7 @@ def write(workdir: Path) -> Path:
     _write_static(folder / "figures", record, analysis)
     index = folder / "index.html"
     write_text(index, page(record, analysis, figures(record, analysis, style.PAGE)))
-    return index
+    return Report(index, analysis)
 
 
 def _write_static(folder: Path, record: SweepRecord, analysis: Analysis) -> None:
@@ -47,10 +51,4 @@ def _write_static(folder: Path, record: SweepRecord, analysis: Analysis) -> None
     for figure in figures(record, analysis, style.PAPER):
         svg = vl_convert.vegalite_to_svg(figure.spec)
         write_text(folder / f"{figure.name}.svg", svg)
-        _write_bytes(folder / f"{figure.name}.png", vl_convert.svg_to_png(svg, scale=_PNG_SCALE))
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
+        write_bytes(folder / f"{figure.name}.png", vl_convert.svg_to_png(svg, scale=_PNG_SCALE))

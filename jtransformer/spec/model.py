@@ -22,6 +22,12 @@ Ffn = Literal[
     "geglu",
     "swiglu",
 ]
+NORM_SLOTS = {
+    "pre": ("norm_in",),
+    "post": ("norm_out",),
+    "sandwich": ("norm_in", "norm_branch"),
+    "branch": ("norm_branch",),
+}
 GATED_FFNS = ("glu", "bilinear", "reglu", "geglu", "swiglu")
 """Feed-forward networks with a gate: three matrices instead of two."""
 MOST_HEADS_OFFERED = 1024
@@ -132,6 +138,11 @@ class ModelSpec:
     def gated(self) -> bool:
         """Whether the feed-forward network has a gate."""
         return self.ffn in GATED_FFNS
+
+    @property
+    def norm_slots(self) -> tuple[str, ...]:
+        """The norms of the residual formula that each sublayer has."""
+        return NORM_SLOTS[self.norm_placement]
 
     @property
     def has_final_norm(self) -> bool:

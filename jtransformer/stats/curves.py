@@ -16,7 +16,7 @@ def learning_curves(record: SweepRecord, analysis: Analysis) -> pandas.DataFrame
 
     Returns:
         Columns arm, seed, step, tokens, split ("train" or "validation") and nll (nats per byte).
-        Train losses are those of single batches, before the update.
+        A train loss is the mean over the batches since the row before, each before its update.
     """
     choices = {arm.name: arm.choice for arm in analysis.arms}
     rows = []

@@ -4,7 +4,7 @@ import dataclasses
 from collections import defaultdict
 from typing import Any
 
-from jtransformer.records import SweepRecord
+from jtransformer.records import Pairing, SweepRecord
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,35 +28,24 @@ class Fairness:
 
 def fairness(record: SweepRecord) -> Fairness:
     """Compares the pairing data and the environments of all finished runs."""
-    batches = defaultdict(set)
-    hashes = defaultdict(set)
+    pairing = Pairing()
     holders = defaultdict(set)
     budgets = set()
-    runs = 0
-    for run in record.runs:
-        if run.status is None:
-            continue
-        runs += 1
-        seed, pairing = run.cell["seed"], run.status["pairing"]
-        # A diverged run stops early, so its last batch is another one by right.
-        last = pairing["last_batch"] if run.state == "done" else None
-        steps = run.status["result"]["steps"]
+    contradictions = []
+    finished = [(run, run.status) for run in record.runs if run.status is not None]
+    for run, status in finished:
+        contradictions += pairing.add(run.cell, status["pairing"])
         if run.state == "done":
-            budgets.add((steps, run.status["result"]["tokens"]))
-        batches[seed, "first"].add(pairing["first_batch"])
-        if last is not None:
-            batches[seed, steps].add(last)
-        for path, entry in pairing["initial"].items():
-            key = (seed, path, tuple(entry["shape"]), entry["initialiser"])
-            hashes[key].add(entry["hash"])
-            holders[key[1:]].add(run.cell["arm"])
+            budgets.add((status["result"]["steps"], status["result"]["tokens"]))
+        for path, entry in status["pairing"]["initial"].items():
+            holders[path, tuple(entry["shape"]), entry["initialiser"]].add(run.cell["arm"])
+    batches = {found.seed for found in contradictions if found.what == "batches"}
+    values = {f"{found.seed}: {found.what}" for found in contradictions if found.what != "batches"}
     return Fairness(
-        runs=runs,
+        runs=len(finished),
         budgets=tuple(sorted(budgets)),
-        unequal_batches=tuple(sorted({key[0] for key, seen in batches.items() if len(seen) > 1})),
-        unequal_values=tuple(
-            f"{key[0]}: {key[1]}" for key, seen in hashes.items() if len(seen) > 1
-        ),
+        unequal_batches=tuple(sorted(batches)),
+        unequal_values=tuple(sorted(values)),
         shared_parameters=len({key[0] for key, arms in holders.items() if len(arms) > 1}),
         environments=_differing(record),
     )

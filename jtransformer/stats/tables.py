@@ -43,7 +43,7 @@ def results_table(record: SweepRecord) -> pandas.DataFrame:
 
 def timings_table(record: SweepRecord) -> pandas.DataFrame:
     """Tabulates the clock's part of every run: seconds and tokens per second."""
-    keys = ("wall_seconds", "tokens_per_second", "compile_seconds")
+    keys = ("wall_seconds", "tokens_per_second")
     rows = []
     for run in record.runs:
         timing = run.status["timing"] if run.status else {}

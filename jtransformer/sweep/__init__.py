@@ -1,7 +1,7 @@
 """Grids of runs: declared, made equal, identified, trained where missing."""
 
 from jtransformer.sweep.declaration import Declaration, Matching, read_declaration
-from jtransformer.sweep.execute import Pairing, PairingError, check_continuation, execute, missing
+from jtransformer.sweep.execute import PairingError, check_continuation, execute, states
 from jtransformer.sweep.plan import Arm, Cell, Plan, adopt, make_plan, manifest
 
 __all__ = [
@@ -9,7 +9,6 @@ __all__ = [
     "Cell",
     "Declaration",
     "Matching",
-    "Pairing",
     "PairingError",
     "Plan",
     "adopt",
@@ -17,6 +16,6 @@ __all__ = [
     "execute",
     "make_plan",
     "manifest",
-    "missing",
     "read_declaration",
+    "states",
 ]

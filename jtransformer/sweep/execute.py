@@ -1,6 +1,5 @@
 """Trains the cells that are missing, and proves that those which exist are paired."""
 
-import dataclasses
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -17,45 +16,16 @@ class PairingError(RuntimeError):
     """Two arms of one seed did not see the same batches or start from the same values."""
 
 
-@dataclasses.dataclass
-class Pairing:
-    """What the runs seen so far have shown, by seed; it refuses the first contradiction."""
+def states(plan: Plan, workdir: Path) -> dict[str, str]:
+    """Returns "done", "diverged" or "pending" for every cell, by fingerprint, in order.
 
-    batches: dict[Any, tuple[str, Any]] = dataclasses.field(default_factory=dict)
-    initial: dict[Any, tuple[str, str]] = dataclasses.field(default_factory=dict)
-
-    def add(self, cell: Cell, status: dict[str, Any], planned: int) -> None:
-        """Compares a finished run with those before it, and its size with the plan.
-
-        Raises:
-            PairingError: If it contradicts one of them.
-        """
-        pairing, spec = status["pairing"], cell.spec
-        counted = status["result"]["parameters"]
-        if counted != planned:
-            raise PairingError(
-                f"{cell.directory} holds {counted} parameters, the plan says {planned}."
-            )
-        key = (spec.seed, spec.data, spec.training.batch_size, spec.training.steps)
-        batches = (pairing["first_batch"], pairing["last_batch"])
-        self._same(self.batches, key, cell, batches, "batches")
-        for path, start in pairing["initial"].items():
-            key = (spec.seed, path, tuple(start["shape"]), start["initialiser"])
-            self._same(self.initial, key, cell, start["hash"], f"initial values of {path}")
-
-    def _same(self, seen: dict[Any, Any], key: Any, cell: Cell, value: Any, what: str) -> None:
-        first, known = seen.setdefault(key, (cell.directory, value))
-        if known != value:
-            raise PairingError(
-                f"The {what} of {cell.directory} and {first} differ although seed and settings "
-                "are the same; their comparison would not be paired. Delete the run that was made "
-                "by other code."
-            )
-
-
-def missing(plan: Plan, workdir: Path) -> list[Cell]:
-    """Returns the cells that are not complete, in order; a damaged status is set aside."""
-    return [cell for cell in plan.cells if _status(workdir, cell) is None]
+    Raises:
+        SpecError: If a run's directory does not belong to this sweep.
+    """
+    found = {cell.fingerprint: _status(workdir, cell) for cell in plan.cells}
+    return {
+        identity: status["state"] if status else "pending" for identity, status in found.items()
+    }
 
 
 def execute(
@@ -76,14 +46,17 @@ def execute(
         SpecError: If a run's directory does not belong to this sweep.
         PairingError: If two arms are not paired, or a model is not of the planned size.
     """
-    pairing, failed = Pairing(), 0
+    pairing, failed = records.Pairing(), 0
     planned = {arm.name: accounting.parameters(arm.spec.model).total for arm in plan.arms}
+    todo = []
     for cell in plan.cells:
         status = _status(workdir, cell)
         if status is None:
-            continue
-        pairing.add(cell, status, planned[cell.arm])
-    for cell in missing(plan, workdir):
+            _set_aside_damaged(workdir, cell)
+            todo.append(cell)
+        else:
+            _check_paired(pairing, cell, status, planned[cell.arm])
+    for cell in todo:
         directory = workdir / cell.directory
         try:
             status = train(cell.spec, directory)
@@ -98,9 +71,24 @@ def execute(
             failed += 1
             on_done(cell, "failed")
             continue
-        pairing.add(cell, status, planned[cell.arm])
+        _check_paired(pairing, cell, status, planned[cell.arm])
         on_done(cell, status["state"])
     return failed
+
+
+def _check_paired(
+    pairing: records.Pairing, cell: Cell, status: dict[str, Any], planned: int
+) -> None:
+    counted = status["result"]["parameters"]
+    if counted != planned:
+        raise PairingError(f"{cell.directory} holds {counted} parameters, the plan says {planned}.")
+    about = {"seed": cell.spec.seed, "directory": cell.directory}
+    for found in pairing.add(about, status["pairing"]):
+        what = "batches" if found.what == "batches" else f"initial values of {found.what}"
+        raise PairingError(
+            f"The {what} of {found.directory} and {found.other} differ although seed and settings "
+            "are the same, so they cannot be compared; delete the run that was made by other code."
+        )
 
 
 def check_continuation(old: dict[str, Any], new: dict[str, Any], workdir: Path) -> int:
@@ -140,11 +128,8 @@ def _status(workdir: Path, cell: Cell) -> dict[str, Any] | None:
         return None
     try:
         status = records.read_json(files.status)
-        found = status["fingerprint"]
-    except (ValueError, KeyError, TypeError) as error:
-        files.status.rename(files.directory / "status.json.damaged")
-        event = {"event": "damaged status", "reason": str(error)}
-        records.append_row(files.events, event)
+        found, _, _ = status["fingerprint"], status["state"], status["pairing"]
+    except (records.DamagedRecord, KeyError, TypeError):
         return None
     if found != cell.fingerprint:
         raise SpecError(
@@ -153,3 +138,11 @@ def _status(workdir: Path, cell: Cell) -> dict[str, Any] | None:
             f"{cell.fingerprint[:8]}); use another work directory.",
         )
     return status
+
+
+def _set_aside_damaged(workdir: Path, cell: Cell) -> None:
+    """Moves a status away that cannot be read; the run is then completed from its checkpoint."""
+    files = records.RunFiles(workdir / cell.directory)
+    if files.status.exists():
+        files.status.rename(files.directory / "status.json.damaged")
+        records.append_row(files.events, {"event": "damaged status"})

@@ -9,7 +9,7 @@ from jtransformer.training.optimizer import (
     hyperparameters,
     learning_rate,
 )
-from jtransformer.training.program import Program, TrainState, Window, mean_nll, program_key
+from jtransformer.training.program import Program, Tally, TrainState, mean_nll, program_key
 from jtransformer.training.trainer import Hooks, Interrupted, Trainer, parameter_key, run
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
     "Program",
     "TrainState",
     "Trainer",
-    "Window",
+    "Tally",
     "adamw",
     "check_same_environment",
     "decayed",

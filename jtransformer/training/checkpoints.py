@@ -52,6 +52,7 @@ class Checkpoints:
         # A copy, because the next update reuses the device's buffers while orbax still writes.
         arrays = jax.tree.map(lambda leaf: np.array(jax.device_get(leaf)), state)
         about = {"fingerprint": self._fingerprint, "leaves": describe(arrays)}
+        about["digest"] = _digest_of_text(about)
         metrics = None
         if validation_nll is not None:
             # NaN would sort as the best of all.
@@ -113,8 +114,12 @@ class Checkpoints:
             self._manager.close()
 
     def _restore(self, step: int, like: Any) -> Any:
-        about = self._manager.restore(step, args=ocp.args.Composite(about=ocp.args.JsonRestore()))
-        found = about["about"]["fingerprint"]
+        args = ocp.args.Composite(about=ocp.args.JsonRestore())
+        about = self._manager.restore(step, args=args)["about"]
+        # First of all, so that a flipped bit in a fingerprint is damage and no other run.
+        if about.pop("digest") != _digest_of_text(about):
+            raise ValueError("the digest of its description differs from the one saved")
+        found = about["fingerprint"]
         if found != self._fingerprint:
             raise SpecError(
                 "",
@@ -123,7 +128,7 @@ class Checkpoints:
                 "use another work directory.",
             )
         arrays = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), like)
-        saved = about["about"]["leaves"]
+        saved = about["leaves"]
         self._refuse_another_tree(step, saved, describe(arrays))
         args = ocp.args.Composite(state=ocp.args.StandardRestore(arrays))
         state = self._manager.restore(step, args=args)["state"]
@@ -188,6 +193,10 @@ def digest(array: Any) -> str:
     array = np.asarray(array)
     text = f"{array.dtype.str}{array.shape}".encode()
     return hashlib.sha256(text + array.tobytes()).hexdigest()
+
+
+def _digest_of_text(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def _form(leaf: dict[str, Any] | None) -> str:

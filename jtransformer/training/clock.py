@@ -1,11 +1,12 @@
 """Wall time of a run: in all, and of training alone between two rows of metrics."""
 
+import contextlib
 import time
-from typing import Any
+from collections.abc import Iterator
 
 
 class Clock:
-    """Wall time in all, and of training alone between rows."""
+    """Wall time in all, and since the last lap with pauses left out."""
 
     def __init__(self):
         self._begin = self._mark = time.perf_counter()
@@ -16,22 +17,13 @@ class Clock:
         seconds, self._mark = now - self._mark, now
         return seconds
 
-    def paused(self) -> "_Pause":
-        return _Pause(self)
-
-    def skip(self, seconds: float) -> None:
-        self._mark += seconds
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leaves what is done inside out of the lap."""
+        begin = time.perf_counter()
+        yield
+        self._mark += time.perf_counter() - begin
 
     def total(self) -> float:
+        """Returns the seconds since the clock was made."""
         return time.perf_counter() - self._begin
-
-
-class _Pause:
-    def __init__(self, clock: Clock):
-        self._clock = clock
-
-    def __enter__(self) -> None:
-        self._begin = time.perf_counter()
-
-    def __exit__(self, *_: Any) -> None:
-        self._clock.skip(time.perf_counter() - self._begin)

@@ -1,6 +1,11 @@
 """AdamW, its schedule, and which of its numbers are data to the compiled step.
 
-Sources: Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101 (decoupled decay; cosine).
+The schedule is written out because the step counts of optax's are Python numbers, which would
+compile one program for each; here they are data.
+
+Sources: Kingma and Ba 2014 (Adam), sec. 2, https://arxiv.org/abs/1412.6980; Loshchilov and
+Hutter 2017 (decoupled decay), sec. 2, https://arxiv.org/abs/1711.05101; Loshchilov and Hutter
+2016 (half a cosine), sec. 3, https://arxiv.org/abs/1608.03983.
 """
 
 from typing import Any, NamedTuple
@@ -50,6 +55,11 @@ def learning_rate(
     A warm-up of W updates gives update t ≤ W the fraction t / W of the peak; the first update is
     never lost. Afterwards the rate stays, or falls along half a cosine, so that the last update
     uses `final_fraction` of the peak.
+
+    Args:
+        update: Number of the update, 1 for the first.
+        hyper: The numbers of the run.
+        cosine: Whether the rate falls after the warm-up.
     """
     t = update.astype(jnp.float32)
     warmup = jnp.minimum(t / jnp.maximum(hyper.warmup_steps, 1.0), 1.0)
@@ -67,6 +77,11 @@ def adamw(
     """Returns clipping, Adam and decoupled decay; its state does not depend on `hyper` or `rate`.
 
     Update: -rate · (adam(clip(gradient)) + weight_decay · parameter), decay on matrices alone.
+
+    Args:
+        optimizer: The static choices: betas, epsilon, whether gradients are clipped.
+        hyper: The numbers of the run.
+        rate: Learning rate of this update.
     """
     clip = (
         optax.identity()

@@ -1,12 +1,14 @@
 """Hashes by which a sweep proves that its arms are paired: same batches, same initial values."""
 
+import hashlib
+import json
 from typing import Any
 
 import jax
 
 from jtransformer.data import TrainingBatches
 from jtransformer.modules import initialiser
-from jtransformer.spec import RunSpec
+from jtransformer.spec import RunSpec, to_tree
 from jtransformer.training.checkpoints import digest
 
 DIGITS = 16
@@ -32,4 +34,10 @@ def pairing_hashes(spec: RunSpec, batches: TrainingBatches, parameters: Any) -> 
     hashes = {
         name: "-".join(digest(array)[:DIGITS] for array in batches[t]) for name, t in ends.items()
     }
-    return hashes | {"initial": initial}
+    sampling = {
+        "data": to_tree(spec.data),
+        "batch_size": spec.training.batch_size,
+        "steps": spec.training.steps,
+    }
+    text = json.dumps(sampling, sort_keys=True).encode()
+    return {"sampling": hashlib.sha256(text).hexdigest()[:DIGITS], **hashes, "initial": initial}

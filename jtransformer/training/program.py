@@ -21,7 +21,7 @@ from jtransformer.spec import Constant, RunSpec, WarmupCosine
 from jtransformer.training.optimizer import Hyperparameters, adamw, hyperparameters, learning_rate
 
 
-class Window(NamedTuple):
+class Tally(NamedTuple):
     """Sums since the last row of metrics; part of the state, so that a resumed run has them."""
 
     nll_sum: Float[Array, ""]
@@ -36,14 +36,14 @@ class TrainState(NamedTuple):
     step: Int[Array, ""]
     parameters: Any
     optimizer: Any
-    window: Window
+    tally: Tally
 
 
-def empty_window() -> Window:
+def empty_tally() -> Tally:
     """Returns the sums of no update."""
     # One buffer each: the update donates them, and a buffer cannot be donated twice.
     sums = [jnp.zeros((), jnp.float32) for _ in range(3)]
-    return Window(*sums, updates=jnp.zeros((), jnp.int32))
+    return Tally(*sums, updates=jnp.zeros((), jnp.int32))
 
 
 def program_key(spec: RunSpec) -> RunSpec:
@@ -79,7 +79,7 @@ class Program:
         parameters = self._model.init(key, tokens)["params"]
         blank = hyperparameters(self._spec)
         optimizer = adamw(self._spec.optimizer, blank, blank.learning_rate).init(parameters)
-        return TrainState(jnp.zeros((), jnp.int32), parameters, optimizer, empty_window())
+        return TrainState(jnp.zeros((), jnp.int32), parameters, optimizer, empty_tally())
 
     def _update(self, state: TrainState, batch: Batch, hyper: Hyperparameters) -> TrainState:
         """Makes one optimizer update on the mean loss of a batch."""
@@ -88,14 +88,14 @@ class Program:
         rate = learning_rate(state.step + 1, hyper, cosine=cosine)
         transformation = adamw(self._spec.optimizer, hyper, rate)
         updates, optimizer = transformation.update(gradients, state.optimizer, state.parameters)
-        window = Window(
-            nll_sum=state.window.nll_sum + sums.nll_sum,
-            weight_sum=state.window.weight_sum + sums.weight_sum,
-            gradient_norm_sum=state.window.gradient_norm_sum + optax.tree.norm(gradients),
-            updates=state.window.updates + 1,
+        tally = Tally(
+            nll_sum=state.tally.nll_sum + sums.nll_sum,
+            weight_sum=state.tally.weight_sum + sums.weight_sum,
+            gradient_norm_sum=state.tally.gradient_norm_sum + optax.tree.norm(gradients),
+            updates=state.tally.updates + 1,
         )
         parameters = optax.apply_updates(state.parameters, updates)
-        return TrainState(state.step + 1, parameters, optimizer, window)
+        return TrainState(state.step + 1, parameters, optimizer, tally)
 
     def _loss(self, parameters: Any, batch: Batch) -> tuple[Array, F.CrossEntropy]:
         tokens, labels, weights = map(jnp.asarray, batch)

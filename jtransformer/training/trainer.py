@@ -1,5 +1,6 @@
 """Trains runs one after another, compiling once for all that share a program."""
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from jtransformer.training.clock import Clock
 from jtransformer.training.environment import check_same_environment, environment
 from jtransformer.training.optimizer import decayed, hyperparameters, learning_rate
 from jtransformer.training.pairing import pairing_hashes
-from jtransformer.training.program import Program, TrainState, empty_window, mean_nll, program_key
+from jtransformer.training.program import Program, TrainState, empty_tally, mean_nll, program_key
 
 Row = dict[str, Any]
 
@@ -41,13 +42,28 @@ class Hooks(NamedTuple):
     accept_environment: bool = False
 
 
+NO_HOOKS = Hooks()
+
+
 class Trainer:
     """Holds what runs share: texts and compiled programs."""
 
-    def __init__(self, hooks: Hooks = Hooks()):  # noqa: B008
+    def __init__(self, hooks: Hooks = NO_HOOKS):
         self._hooks = hooks
         self._corpora: dict[DataSpec, data.Corpus] = {}
         self._programs: dict[RunSpec, Program] = {}
+
+    def identify(self, spec: RunSpec) -> str:
+        """Returns a run's fingerprint.
+
+        Raises:
+            SpecError: If its text cannot be read or is too short.
+        """
+        if spec.data not in self._corpora:
+            self._corpora[spec.data] = data.load(spec.data)
+        corpus = self._corpora[spec.data]
+        data.check_batch(corpus, spec.data, spec.training.batch_size)
+        return fingerprint(spec, corpus.sha256, records.SCHEMA)
 
     def train(self, spec: RunSpec, directory: Path) -> dict[str, Any]:
         """Trains a run to its end, from its newest checkpoint where there is one.
@@ -63,11 +79,8 @@ class Trainer:
             SpecError: If the text is too short, or the directory belongs to another run.
             Interrupted: If `should_stop` became true; the state is saved.
         """
-        if spec.data not in self._corpora:
-            self._corpora[spec.data] = data.load(spec.data)
+        identity = self.identify(spec)
         corpus = self._corpora[spec.data]
-        data.check_batch(corpus, spec.data, spec.training.batch_size)
-        identity = fingerprint(spec, corpus.sha256, records.SCHEMA)
         files = records.RunFiles(directory)
         _claim(files, spec, corpus.sha256, identity)
         if files.status.exists():
@@ -99,12 +112,14 @@ class _Run:
         start = self._program.start(parameter_key(self._spec.seed))
         _record_environment(self._files, start.parameters, self._hooks.accept_environment)
         pairing = pairing_hashes(self._spec, self._batches, start.parameters)
+        self._untrained_nll = self._first_nll(start.parameters)
         with Checkpoints(self._files, identity) as checkpoints:
             restored = checkpoints.restore_newest(start)
             step, state = restored if restored else (0, start)
             records.truncate_rows(self._files.metrics, step)
             state = jax.device_put(state)
             diverged_at = None
+            self._clock.lap()
             while step < self._spec.training.steps and diverged_at is None:
                 if self._hooks.should_stop():
                     if step not in checkpoints.steps():
@@ -113,7 +128,7 @@ class _Run:
                 state = self._program.update(state, self._batches[step], self._hyper)
                 step += 1
                 state, diverged_at = self._after_update(step, state, checkpoints)
-        return self._complete(identity, step, state, diverged_at, pairing)
+        return self._complete(identity, state, diverged_at, pairing)
 
     def _after_update(
         self, step: int, state: TrainState, checkpoints: Checkpoints
@@ -121,8 +136,6 @@ class _Run:
         """Measures, logs and saves where it is due; returns the step if the run diverged."""
         plan, last = self._spec.training, step == self._spec.training.steps
         evaluated = last or step % plan.evaluate_every == 0
-        if not (evaluated or step % plan.log_every == 0 or step % plan.checkpoint_every == 0):
-            return state, None
         validation_nll = None
         if evaluated or step % plan.log_every == 0:
             row = self._row(step, state)
@@ -130,33 +143,45 @@ class _Run:
                 validation_nll = row["validation_nll"] = self._mean_nll(
                     state.parameters, self._corpus.validation
                 )
-            state = state._replace(window=empty_window())
+            state = state._replace(tally=empty_tally())
             # Rows reach the disk before the checkpoint does, so a resumed run lacks none.
             records.append_row(self._files.metrics, row)
             self._hooks.on_row(self._spec, row)
-            if not (math.isfinite(row["train_nll"]) and math.isfinite(row["gradient_norm"])):
-                return state, step
-            # After the whole training, worse than a uniform guess is no model either.
-            if last and not row["validation_nll"] < math.log(self._spec.model.vocabulary):
+            if self._diverged(row, last):
                 return state, step
         if evaluated or step % plan.checkpoint_every == 0:
-            checkpoints.save(step, state, validation_nll)
+            with self._clock.paused():
+                checkpoints.save(step, state, validation_nll)
         return state, None
 
+    def _diverged(self, row: Row, last: bool) -> bool:
+        """Whether a run has failed: not finite, or in the end no better than untrained."""
+        if not (math.isfinite(row["train_nll"]) and math.isfinite(row["gradient_norm"])):
+            return True
+        uniform = math.log(self._spec.model.vocabulary)
+        return last and not row["validation_nll"] < max(uniform, self._untrained_nll)
+
     def _row(self, step: int, state: TrainState) -> Row:
-        window = jax.device_get(state.window)
+        tally = jax.device_get(state.tally)
         spec, tokens = self._spec, step * self._spec.training.batch_size * self._spec.data.length
         rate = learning_rate(state.step, self._hyper, cosine=spec.schedule.kind == "warmup_cosine")
         seconds = self._clock.lap()
         return {
             "step": step,
             "tokens": tokens,
-            "train_nll": float(window.nll_sum / window.weight_sum),
+            "train_nll": float(tally.nll_sum / tally.weight_sum),
             "validation_nll": None,
-            "gradient_norm": float(window.gradient_norm_sum / window.updates),
+            "gradient_norm": float(tally.gradient_norm_sum / tally.updates),
             "learning_rate": float(rate),
-            "tokens_per_second": float(window.weight_sum) / seconds,
+            "tokens_per_second": float(tally.weight_sum) / seconds,
         }
+
+    def _first_nll(self, parameters: Any) -> float:
+        """Returns the loss on the first evaluation batch of the validation text."""
+        size = self._spec.training.evaluation_batch_size
+        part, length = self._corpus.validation, self._spec.data.length
+        first = itertools.islice(data.evaluation_batches(part, length, size), 1)
+        return mean_nll(self._program, parameters, first)
 
     def _mean_nll(self, parameters: Any, part: np.ndarray) -> float:
         size = self._spec.training.evaluation_batch_size
@@ -167,7 +192,6 @@ class _Run:
     def _complete(
         self,
         identity: str,
-        step: int,
         state: TrainState,
         diverged_at: int | None,
         pairing: dict[str, Any],
@@ -177,7 +201,7 @@ class _Run:
         best = min(evaluated, key=lambda row: row["validation_nll"], default=None)
         done = diverged_at is None
         result = {
-            "steps": step,
+            "steps": rows[-1]["step"],
             "tokens": rows[-1]["tokens"],
             "train_nll": rows[-1]["train_nll"],
             "validation_nll": rows[-1]["validation_nll"] if done else None,
@@ -248,11 +272,13 @@ def _record_environment(files: records.RunFiles, parameters: Any, accept: bool) 
     records.write_json(files.environment, present | {"decayed_parameters": names})
 
 
-def run(run_specs: list[RunSpec], workdir: Path, *, hooks: Hooks = Hooks()) -> list[dict[str, Any]]:  # noqa: B008
+def run(
+    run_specs: list[RunSpec], workdir: Path, *, hooks: Hooks = NO_HOOKS
+) -> list[dict[str, Any]]:
     """Trains runs, each in its own directory of `workdir`; running it again continues.
 
     Args:
-        run_specs: The runs; those that share a program should stand together.
+        run_specs: The runs; those that share a program are compiled once.
         workdir: Holds one directory a run, named by seed and fingerprint.
         hooks: What to report and when to stop.
 
@@ -260,12 +286,12 @@ def run(run_specs: list[RunSpec], workdir: Path, *, hooks: Hooks = Hooks()) -> l
         The status of each run, in order.
 
     Raises:
-        SpecError: If a run cannot be, before any is trained where that can be known.
+        SpecError: If the text of a run cannot be used, before any is trained.
+        Interrupted: If `should_stop` became true; the state is saved.
     """
     trainer = Trainer(hooks)
-    statuses = []
-    for spec in run_specs:
-        identity = fingerprint(spec, data.load(spec.data).sha256, records.SCHEMA)
-        directory = Path(workdir) / f"seed{spec.seed}-{identity[:8]}"
-        statuses.append(trainer.train(spec, directory))
-    return statuses
+    identities = [trainer.identify(spec) for spec in run_specs]
+    return [
+        trainer.train(spec, Path(workdir) / f"seed{spec.seed}-{identity[:8]}")
+        for spec, identity in zip(run_specs, identities, strict=True)
+    ]

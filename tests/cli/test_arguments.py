@@ -4,8 +4,9 @@ import pathlib
 
 import pytest
 import tiny_run
+from sweep_fixture import write_sweep
 
-from jtransformer.cli import main
+from jtransformer.cli import main, preflight
 
 SWEEP = dict(
     scientific={"model.ffn": ("relu", "swiglu"), "model.norm_placement": ("pre",)},
@@ -13,6 +14,18 @@ SWEEP = dict(
     seeds=(0, 1),
     match=dict(equal="parameters", by="model.ffn_width", multiple_of=1, tolerance=0.02),
 )
+
+
+CONFIG = """from jtransformer.config import to_config
+from jtransformer.spec import presets
+def get_config():
+    config = to_config(presets.decoder_lm())
+"""
+TYPO = """    config.optimizer.learning_rat = 1
+    return config
+def get_sweep():
+    return {"scientific": {"model.layers": (1, 2)}}
+"""
 
 
 @pytest.fixture
@@ -42,6 +55,7 @@ CASES = {
     "word for float": (["--config.optimizer.learning_rate=fast"], {}, "learning_rate"),
     "outside its set": (["--config.model.norm_placement=both"], {}, "pre, post, sandwich, branch"),
     "None for a number": (["--config.model.width=None"], {}, "must be an integer, got None"),
+    "lower-case word": (["--config.model.tied_head=maybe"], {}, "must be True or False"),
     "no value": (["--config.model.width"], {}, "has no value"),
     "heads": (["--config.model.heads=3"], {}, "must divide the width, got heads=3, width=16"),
     "nan": (["--config.optimizer.learning_rate=nan"], {}, "must be finite"),
@@ -80,8 +94,8 @@ CASES = {
         {"scientific": {"model.ffn": ("gelu", "swiglu")}},
         "no arm equals get_config()",
     ),
-    "unknown flag": (["--wokdir=x"], {}, "did you mean 'workdir'"),
-    "stray word": (["runs/a"], {}, "is no flag"),
+    "unknown flag": (["--wokdir=x"], {}, "is not a flag; did you mean 'workdir'"),
+    "stray word": (["runs/a"], {}, "is not a flag"),
 }
 
 
@@ -98,9 +112,13 @@ def test_bad_input_is_one_sentence_before_any_work(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "is no file"),
-        ("def get_config(:\n", "cannot be loaded"),
-        ("import nowhere_to_be_found\n", "cannot be loaded"),
+        (None, "is not a file"),
+        ("def get_config(:\n", "fails in line 1 (SyntaxError"),
+        ("import nowhere_to_be_found\n", "fails in line 1 (ModuleNotFoundError"),
+        ("\nx = 1 / 0\n", "fails in line 2 (ZeroDivisionError: division by zero)"),
+        (CONFIG + "    config.optmizer.learning_rate = 1\n    return config\n", "fails in line 5"),
+        (CONFIG + TYPO, "learning_rat is not a setting; did you mean 'learning_rate'?"),
+        (CONFIG + "    return config\n\ndef get_sweep():\n    return 1 / 0\n", "fails in line 8"),
         ("x = 1\n", "has no get_config()"),
         ("def get_config():\n    return {}\n", "must return a ConfigDict"),
     ],
@@ -110,7 +128,41 @@ def test_a_config_file_that_cannot_be_used_is_named(capsys, tmp_path, content, m
     if content is not None:
         path.write_text(content)
     line = refused(capsys, "sweep", "--config", path, "--workdir", tmp_path / "out")
-    assert message in line and str(path) in line
+    assert message in line and (str(path) in line or content.endswith(TYPO))
+
+
+def test_a_sweep_and_a_single_run_do_not_share_a_directory(capsys, config, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/spec.json").write_text("{}")
+    line = refused(capsys, "sweep", "--config", config(), "--workdir", tmp_path / "run")
+    assert "holds a single run" in line
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep/sweep.json").write_text("{}")
+    line = refused(capsys, "train", "--config", config(), "--workdir", tmp_path / "sweep")
+    assert "holds a sweep" in line
+
+
+@pytest.mark.parametrize("content", ["{torn", "[]", "{}", '{"schema": 1}', '{"schema": 99}'])
+def test_a_damaged_manifest_is_named(capsys, config, tmp_path, content):
+    (tmp_path / "sweep.json").write_text(content)
+    for command in (("sweep", "--config", config()), ("status",), ("report",)):
+        line = refused(capsys, *command, "--workdir", tmp_path)
+        assert "sweep.json" in line and ("damaged" in line or "format" in line)
+
+
+@pytest.mark.parametrize("command", ["sweep", "report"])
+def test_missing_packages_are_named_before_any_work(capsys, monkeypatch, config, tmp_path, command):
+    monkeypatch.setattr(preflight, "PACKAGES", ("numpy", "package_of_nobody"))
+    words = ["--config", config()] if command == "sweep" else []
+    if command == "report":
+        write_sweep(tmp_path / "out", {("relu", 0.01, 0): "pending"})
+    line = refused(capsys, command, *words, "--workdir", tmp_path / "out")
+    assert "package_of_nobody are missing" in line and "pip install" in line
+
+
+def test_dry_run_checks_the_directory_too(capsys, config):
+    words = ("--config", config(), "--workdir", "/proc/nowhere", "--dry_run")
+    assert "cannot be written" in refused(capsys, "sweep", *words)
 
 
 def test_missing_flags_are_named(capsys, config):

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -102,9 +103,55 @@ def test_sigterm_saves_and_asks_to_be_started_again(experiment, tmp_path):
     process = start(config, workdir)
     assert wait_for(lambda: any(workdir.glob("runs/*/*/metrics.jsonl")), process)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=120) in (REQUEUE, 0)
+    assert process.wait(timeout=120) == REQUEUE
+    stopped = [path for path in workdir.glob("runs/*/*") if not (path / "status.json").exists()]
+    assert all(any((path / "checkpoints").iterdir()) for path in stopped)
     finished(config, workdir)
     assert csv(workdir) == csv(quiet)
+
+
+def test_a_closed_pipe_is_no_success(experiment, tmp_path):
+    config, _ = experiment
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = command(config, tmp_path / "out")
+    done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, timeout=300)
+    os.close(writer)
+    assert done.returncode == 1
+
+
+def test_another_environment_is_refused_unless_accepted(experiment, tmp_path):
+    config, quiet = experiment
+    workdir = tmp_path / "out"
+    subprocess.run(["cp", "-a", str(quiet), str(workdir)], check=True)
+    first = min(runs_done(workdir))
+    (first / "status.json").unlink()
+    environment = records.read_json(first / "environment.json")
+    records.write_json(first / "environment.json", environment | {"jax": "0.0.1"})
+    refused = subprocess.run(command(config, workdir), capture_output=True, text=True)
+    assert refused.returncode == 2 and "jax 0.0.1 -> " in refused.stderr
+    accepted = command(config, workdir, "--accept_environment")
+    assert subprocess.run(accepted, capture_output=True).returncode == 0
+    assert csv(workdir) == csv(quiet)
+
+
+def test_a_run_that_fails_leaves_its_traceback_and_is_tried_again(experiment, tmp_path):
+    config, quiet = experiment
+    workdir = tmp_path / "out"
+    subprocess.run(["cp", "-a", str(quiet), str(workdir)], check=True)
+    first, second = sorted(runs_done(workdir))[:2]
+    for directory in (first, second):
+        (directory / "status.json").unlink()
+    # A file where the directory of checkpoints should be.
+    shutil.rmtree(first / "checkpoints")
+    (first / "checkpoints").write_text("")
+    failed = subprocess.run(command(config, workdir), capture_output=True, text=True)
+    assert failed.returncode == 1 and "1 runs failed" in failed.stderr
+    assert "Traceback" in records.read_json(first / "failure.json")["traceback"]
+    assert (second / "status.json").exists()
+    (first / "checkpoints").unlink()
+    finished(config, workdir)
+    assert not (first / "failure.json").exists() and csv(workdir) == csv(quiet)
 
 
 def test_a_second_process_is_refused_while_the_first_runs(experiment, tmp_path):
@@ -164,7 +211,9 @@ def test_a_damaged_status_is_made_again_and_a_damaged_pairing_is_refused(experim
     assert "initial values of embedding/table" in failed.stderr
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root (owner: CI runs as root)")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="needs root to mount, as CI is (owner: maintainers, 2026-11-29)"
+)
 def test_unwritable_and_full_disks_are_refused_before_any_work(experiment, tmp_path):
     config, _ = experiment
     disk = tmp_path / "disk"

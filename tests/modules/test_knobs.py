@@ -40,7 +40,17 @@ def test_live_each_field_changes_the_model(key, change):
         model, variables = started(spec)
         trees.append(jax.tree.map(jnp.shape, variables))
         outs.append(model.apply(spread(variables, key), tokens_of(key)).logits)
+    # Where the trees differ, test_every_parameter_receives_a_gradient shows that it is used.
     assert trees[0] != trees[1] or not np.allclose(outs[0], outs[1], atol=1e-4)
+
+
+def test_live_the_same_numbers_in_other_heads_are_another_model(key):
+    model, variables = started(BASE)
+    other, others = started(dataclasses.replace(BASE, heads=4))
+    same = jax.tree.map(lambda ours, shape: ours.reshape(shape.shape), variables, others)
+    tokens = tokens_of(key)
+    ours, theirs = model.apply(variables, tokens).logits, other.apply(same, tokens).logits
+    assert not np.allclose(ours, theirs, atol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_tied_gradient_is_the_sum_of_both_paths(key):
     model, variables = started(tied)
     table = variables["params"]["embedding"]["table"]
     split = {"params": variables["params"] | {"head": {"kernel": table.T}}}
-    tokens = tokens_of(key)
+    tokens = jnp.where(tokens_of(key) == 3, 4, tokens_of(key))  # 3 is never an input.
 
     def loss(module, variables):
         return jnp.sum(jax.nn.log_softmax(module.apply(variables, tokens).logits)[..., 3])
@@ -183,9 +183,7 @@ def test_tied_gradient_is_the_sum_of_both_paths(key):
     parts = jax.grad(lambda v: loss(Jitted(untied), v))(split)["params"]
     total = parts["embedding"]["table"] + parts["head"]["kernel"].T
     np.testing.assert_allclose(both, total, atol=1e-5)
-    never_an_input = 3 if not bool(jnp.any(tokens == 3)) else None
-    if never_an_input is not None:
-        assert float(jnp.max(jnp.abs(both[never_an_input]))) > 0
+    assert float(jnp.max(jnp.abs(both[3]))) > 0
 
 
 def test_loss_at_initialisation_is_near_uniform(key):

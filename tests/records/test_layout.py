@@ -13,6 +13,7 @@ from jtransformer.records import (
     load_sweep,
     write_json,
 )
+from jtransformer.records.layout import PARTS
 
 CELL = {"arm": "pre", "seed": 0, "fingerprint": "ab" * 32, "directory": "runs/pre/seed0"}
 OTHER = {"arm": "post", "seed": 0, "fingerprint": "cd" * 32, "directory": "runs/post/seed0"}
@@ -91,7 +92,8 @@ def test_error_status_with_an_unknown_state(files, state):
 
 def test_a_sweep_keeps_the_order_of_its_manifest(tmp_path):
     for cells in ([CELL, OTHER], [OTHER, CELL]):
-        write_json(SweepFiles(tmp_path).manifest, {"schema": SCHEMA, "cells": cells})
+        manifest = dict.fromkeys(PARTS) | {"schema": SCHEMA, "cells": cells}
+        write_json(SweepFiles(tmp_path).manifest, manifest)
         sweep = load_sweep(tmp_path)
         assert [run.cell for run in sweep.runs] == cells
         assert {run.state for run in sweep.runs} == {"pending"}

@@ -29,7 +29,7 @@ def losses():
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory, losses):
     folder = write_sweep(tmp_path_factory.mktemp("sweep"), losses)
-    assert write(folder) == folder / "report" / "index.html"
+    assert write(folder).page == folder / "report" / "index.html"
     return folder
 
 
@@ -140,7 +140,7 @@ def test_an_edge_and_a_failure_are_caveats(analysis_of, losses):
 
 
 def test_a_sweep_without_runs_has_a_report(tmp_path, losses):
-    page = write(write_sweep(tmp_path, dict.fromkeys(losses, "pending"))).read_text()
+    page = write(write_sweep(tmp_path, dict.fromkeys(losses, "pending"))).page.read_text()
     assert "No run has finished yet" in page and "<script>" not in page
     assert list((tmp_path / "report" / "figures").iterdir()) == []
 

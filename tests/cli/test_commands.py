@@ -1,0 +1,48 @@
+"""Tests of the commands that look at a work directory or train one run."""
+
+import json
+
+import tiny_run
+from sweep_fixture import write_sweep
+
+from jtransformer import records
+from jtransformer.cli import main
+
+STATES = {
+    ("relu", 0.01, 0): 2.0,
+    ("relu", 0.01, 1): "diverged",
+    ("gelu", 0.01, 0): "failed",
+    ("gelu", 0.01, 1): "running",
+    ("gelu", 0.02, 0): "pending",
+    ("gelu", 0.02, 1): "pending",
+}
+
+
+def test_status_counts_every_state(capsys, tmp_path):
+    workdir = write_sweep(tmp_path / "out", STATES)
+    assert main(["status", "--workdir", str(workdir)]) == 0
+    text = capsys.readouterr().out
+    assert "1 done, 1 diverged, 1 failed, 1 running, 2 pending of 6 runs" in text
+    assert "failed: runs/gelu/" in text
+    assert main(["status", "--workdir", str(workdir), "--json"]) == 0
+    counts = {"done": 1, "diverged": 1, "failed": 1, "running": 1, "pending": 2}
+    assert json.loads(capsys.readouterr().out) == counts
+
+
+def test_train_prints_rows_and_its_result_and_does_nothing_twice(capsys, tmp_path):
+    config = tiny_run.config_file(tmp_path, {}, ffn="relu")
+    argv = ["train", "--config", str(config), "--workdir", str(tmp_path / "run")]
+    assert main(argv) == 0
+    first = capsys.readouterr().out.splitlines()
+    status = records.read_json(tmp_path / "run/status.json")
+    assert [line.split()[1] for line in first[:-1]] == ["2", "4", "5", "6", "8", "10"]
+    assert f"validation {status['result']['validation_nll']:.4f}" in first[-1]
+    assert main(argv) == 0
+    assert capsys.readouterr().out.splitlines() == first[-1:]
+
+
+def test_overview_names_every_command(capsys):
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {name}" in text for name in ("sweep", "train", "status", "report"))
+    assert main([]) == 2
