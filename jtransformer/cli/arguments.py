@@ -55,7 +55,10 @@ def parse(
         flags.DEFINE_string("config", None, "The config file.", flag_values=values)
     for name in switches:
         flags.DEFINE_bool(name, False, name, flag_values=values)
-    own = [word for word in argv if not (takes_config and word.startswith(OVERRIDE))]
+    own = argv
+    if takes_config:
+        _overrides(argv)  # First, since a value after a space would look like a stray word.
+        own = [word for word in argv if not word.startswith(OVERRIDE)]
     try:
         stray = values(["jtransformer", *own])[1:]
     except flags.UnrecognizedFlagError as error:
@@ -63,7 +66,7 @@ def parse(
         raise SpecError(
             f"--{error.flagname}", f"is not a flag; {nearest(error.flagname, known)}."
         ) from None
-    except flags.Error as error:
+    except (flags.Error, ValueError) as error:
         raise SpecError("", f"{error}") from None
     if stray:
         raise SpecError(stray[0], "is not a flag; write --workdir DIR and --config.PATH=VALUE.")
@@ -110,9 +113,10 @@ def _guarded(path: Path, user_code: Callable[[], Any]) -> Any:
         return user_code()
     except SpecError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+        here = path.resolve()
+        lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == here]
         line = error.lineno if isinstance(error, SyntaxError) else (lines or [None])[-1]
         where = f" in line {line}" if line else ""
         sentence = " ".join(str(error).split()).rstrip(".")

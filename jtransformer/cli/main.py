@@ -3,9 +3,11 @@
 import importlib
 import os
 import sys
+from collections.abc import Callable
 
 import jtransformer
 from jtransformer import records
+from jtransformer.cli.stopping import Stopped, stops_at_once
 from jtransformer.spec import SpecError, nearest
 
 COMMANDS = {
@@ -42,15 +44,26 @@ def main(argv: list[str] | None = None) -> int:
         print((command.__doc__ or "").strip())
         return 0
     _quiet_libraries()
+    return _guarded(name, lambda: command.run(rest))
+
+
+def _guarded(name: str, run: Callable[[], int]) -> int:
+    """Runs a command; what ends it early becomes a sentence and an exit code."""
     try:
-        return command.run(rest)
+        with stops_at_once():
+            return run()
     except (SpecError, records.DamagedRecord) as error:
-        print(f"jtransformer {name}: {error}", file=sys.stderr)
-        return USER_ERROR
+        code, sentence = USER_ERROR, str(error)
+    except Stopped:
+        code, sentence = REQUEUE, "stopped as asked; run the same command to continue."
     except BrokenPipeError:
         # Nobody reads what is printed, so nobody can be told; the work is not finished.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED_RUN
+    except OSError as error:
+        code, sentence = FAILED_RUN, f"{error}; make room or mend the disk, then run it again."
+    print(f"jtransformer {name}: {sentence}", file=sys.stderr)
+    return code
 
 
 def _overview() -> str:

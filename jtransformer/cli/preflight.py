@@ -45,9 +45,8 @@ def check_writable(workdir: Path) -> None:
     Raises:
         SpecError: If it cannot.
     """
-    existing = _existing(workdir)
-    probe = existing / f".writable.{os.getpid()}"
     try:
+        probe = _existing(workdir) / f".writable.{os.getpid()}"
         probe.write_text("probe")
         probe.unlink()
     except OSError as error:
@@ -128,3 +127,16 @@ def locked(workdir: Path) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+def is_locked(workdir: Path) -> bool:
+    """Says whether a process holds a work directory."""
+    path = records.SweepFiles(workdir).lock
+    if not path.exists():
+        return False
+    with open(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

@@ -22,7 +22,7 @@ from jtransformer.spec import SpecError
 def run(argv: list[str]) -> int:
     """Runs the command; see the module's docstring."""
     flags = parse(argv, takes_config=False)
-    workdir = Path(flags.workdir)
+    workdir = Path(flags.workdir).expanduser()
     if records.load_manifest(workdir) is None:
         raise SpecError("--workdir", f"= {str(workdir)!r} holds no sweep (sweep.json is missing).")
     check_packages()

@@ -56,13 +56,13 @@ CACHED_FROM_SECONDS = 0.2
 def run(argv: list[str]) -> int:
     """Runs the command; see the module's docstring."""
     flags = parse(argv, takes_config=True, switches=("dry_run", "accept_environment"))
-    workdir = Path(flags.workdir)
+    workdir = Path(flags.workdir).expanduser()
     experiment = read_experiment(Path(flags.config), argv)
     if experiment.sweep is None:
         raise SpecError(flags.config, "has no get_sweep(); add one, or use `jtransformer train`.")
     check_packages()
-    check_no_single_run(workdir)
     check_writable(workdir)
+    check_no_single_run(workdir)
     texts = _Texts()
     plan = make_plan(
         experiment.tree,

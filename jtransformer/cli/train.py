@@ -26,9 +26,9 @@ def run(argv: list[str]) -> int:
     flags = parse(argv, takes_config=True, switches=("accept_environment",))
     experiment = read_experiment(Path(flags.config), argv)
     spec = from_tree(experiment.tree, touched=experiment.touched)
-    workdir = Path(flags.workdir)
-    check_no_sweep(workdir)
+    workdir = Path(flags.workdir).expanduser()
     check_writable(workdir)
+    check_no_sweep(workdir)
     if not records.RunFiles(workdir).status.exists():
         check_space(workdir, [spec])
 

@@ -110,6 +110,7 @@ def evaluation_batches(part: np.ndarray, length: int, batch_size: int) -> Iterat
     All batches have one shape; what a last one lacks is padding of weight 0.
     """
     starts = np.arange(0, len(part) - 1, length)
+    batch_size = min(batch_size, len(starts))
     for first in range(0, len(starts), batch_size):
         chosen = starts[first : first + batch_size]
         padded = np.concatenate([chosen, np.full(batch_size - len(chosen), len(part))])

@@ -25,7 +25,10 @@ def read_source(data: DataSpec) -> np.ndarray:
             return np.frombuffer(_kjv(), np.uint8)
         case TextFile(path=path):
             try:
-                return np.frombuffer(Path(path).expanduser().read_bytes(), np.uint8)
+                file = Path(path).expanduser()
+                if file.exists() and not file.is_file():
+                    raise ValueError("it is not a regular file")
+                return np.frombuffer(file.read_bytes(), np.uint8)
             # A "~" without a home and a zero byte in the name are no OSError.
             except (OSError, RuntimeError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or str(error)

@@ -26,7 +26,9 @@ def embed(tokens: Int[Array, "*batch"], table: Float[Array, "V D"]) -> Float[Arr
     """
     V = table.shape[0]
     if not isinstance(tokens, Tracer) and tokens.size:
-        low, high = int(np.min(tokens)), int(np.max(tokens))
+        # NumPy's own array: a jax one would be traced, were this called while tracing.
+        known = np.asarray(tokens)
+        low, high = int(known.min()), int(known.max())
         if low < 0 or high >= V:
             raise ValueError(
                 f"Ids must lie in 0 … {V - 1} (the rows of the table), got {low} … {high}."

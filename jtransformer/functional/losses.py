@@ -64,6 +64,8 @@ def cross_entropy(
     _check(logits, labels, weights, label_smoothing, z_loss)
     dtype = statistics_dtype(logits)
     raised = logits.astype(dtype)
+    # A byte would wrap around when it is compared with the ids of a larger vocabulary.
+    labels = labels.astype(jnp.int32)
     V = logits.shape[-1]
     if weights is None:
         weights = jnp.ones(labels.shape, dtype)
@@ -103,6 +105,8 @@ def _check(
     label_smoothing: float,
     z_loss: float,
 ) -> None:
+    if not jnp.issubdtype(labels.dtype, jnp.integer):
+        raise ValueError(f"labels must be integers, got dtype={labels.dtype}; give token ids.")
     for name, value in {"labels": labels, "weights": weights}.items():
         if value is not None and value.shape != logits.shape[:-1]:
             raise ValueError(

@@ -21,6 +21,9 @@ from jaxtyping import Array, Bool, Int
 
 from jtransformer.functional._arrays import with_rank
 
+FARTHEST = 2**30
+"""Positions lie below this, so that a sum of a position and a window stays in 32 bits."""
+
 
 def visible(
     query_positions: Int[Array, "#B T"],
@@ -56,8 +59,9 @@ def visible(
         ValueError: If `window` is below 1, `prefix_length` is negative or is given without
             causality, only one of the segment arrays is given, or `key_valid` is not boolean.
     """
-    query_BTx = query_positions[:, :, None]
-    key_BxS = key_positions[:, None, :]
+    # Bytes would wrap around where a window is added to them.
+    query_BTx = query_positions.astype(jnp.int32)[:, :, None]
+    key_BxS = key_positions.astype(jnp.int32)[:, None, :]
     if prefix_length is not None:
         if not causal:
             raise ValueError("prefix_length needs causal=True; without causality all is visible.")
@@ -70,6 +74,7 @@ def visible(
         if window < 1:
             raise ValueError(f"window must be at least 1, got window={window}; None means none.")
         # Sums, because the difference of unsigned positions wraps around.
+        window = min(window, FARTHEST)
         near = (query_BTx < key_BxS + window) & (key_BxS < query_BTx + window)
         may_look = may_look & near
     if query_segments is not None and key_segments is not None:

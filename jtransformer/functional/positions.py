@@ -81,6 +81,8 @@ def sinusoidal_embedding(
     Raises:
         ValueError: If D is too small or `layout` is unknown.
     """
+    if not jnp.issubdtype(positions.dtype, jnp.integer):
+        raise ValueError(f"positions must be integers, got dtype={positions.dtype}.")
     if D < 2:
         raise ValueError(f"Sinusoidal positions need D >= 2, got D={D}.")
     if layout == "interleaved":

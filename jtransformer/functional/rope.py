@@ -48,6 +48,13 @@ def rope(
     H = x.shape[-1]
     if H % 2:
         raise ValueError(f"rope needs an even head width, got H={H}.")
+    if not jnp.issubdtype(positions.dtype, jnp.integer):
+        raise ValueError(f"positions must be integers, got dtype={positions.dtype}.")
+    if positions.ndim != 2 or positions.shape[1] != x.shape[1]:
+        raise ValueError(
+            f"positions must have the axes B T, B full or 1, got positions.shape={positions.shape} "
+            f"for x.shape={x.shape}."
+        )
     if not theta > 0:
         raise ValueError(f"theta must be positive, got theta={theta}.")
     dtype = statistics_dtype(x)

@@ -105,6 +105,11 @@ class Transformer(nn.Module):
             case Sinusoidal():
                 return x + F.sinusoidal_embedding(positions, x.shape[-1]).astype(x.dtype)
             case Learned(max_length=max_length):
+                if positions.shape[1] > max_length:
+                    raise ValueError(
+                        f"{positions.shape[1]} tokens are more than position.max_length="
+                        f"{max_length} learned positions; give a shorter sequence."
+                    )
                 table = Table(self.spec, max_length, name="position")()
                 return x + F.embed(positions, table)
 

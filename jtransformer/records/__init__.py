@@ -16,6 +16,7 @@ from jtransformer.records.files import (
 )
 from jtransformer.records.layout import (
     SCHEMA,
+    STATUS_PARTS,
     RunFiles,
     RunRecord,
     SweepFiles,
@@ -28,6 +29,7 @@ from jtransformer.records.pairing import Contradiction, Pairing
 
 __all__ = [
     "SCHEMA",
+    "STATUS_PARTS",
     "Contradiction",
     "DamagedRecord",
     "Pairing",

@@ -26,11 +26,15 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """Replaces a file by `content`, atomically and durably."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with open(temporary, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     _sync_directory(path.parent)
 
 
@@ -105,7 +109,7 @@ def truncate_rows(path: Path, step: int) -> None:
         path: A file of rows that have a "step"; it may be missing.
         step: The newest step that is kept; 0 keeps none.
     """
-    kept = [row for row in read_rows(path) if row["step"] <= step]
+    kept = [row for row in read_rows(path) if row.get("step", step + 1) <= step]
     write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept))
 
 

@@ -9,6 +9,7 @@ from jtransformer.records.files import DamagedRecord, read_json, read_rows
 SCHEMA = 1
 """Version of the file formats; part of every fingerprint."""
 
+STATUS_PARTS = ("fingerprint", "state", "result", "pairing", "timing")
 PARTS = (
     "title",
     "question",
@@ -129,15 +130,18 @@ def load_run(directory: Path, cell: dict[str, Any]) -> RunRecord:
     failure = _read_object(files.failure)
     if status is not None:
         state = status.get("state")
-        if state not in COMPLETE:
-            raise DamagedRecord(f"{files.status} is damaged (its state is {state!r}); delete it to "
+        missing = [part for part in STATUS_PARTS if part not in status]
+        if state not in COMPLETE or missing:
+            wrong = f"it lacks {', '.join(missing)}" if missing else f"its state is {state!r}"
+            raise DamagedRecord(f"{files.status} is damaged ({wrong}); delete it to "
                              "have it made again.")  # fmt: skip
     elif failure is not None:
         state = "failed"
     else:
         state = "running" if files.metrics.exists() else "pending"
     environment = _read_object(files.environment)
-    return RunRecord(cell, state, status, read_rows(files.metrics), environment, failure)
+    rows = [row for row in read_rows(files.metrics) if "step" in row]
+    return RunRecord(cell, state, status, rows, environment, failure)
 
 
 def load_manifest(workdir: Path) -> dict[str, Any] | None:

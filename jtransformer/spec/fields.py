@@ -7,6 +7,7 @@ metadata. An int is accepted where a float is expected; a bool is never a number
 import dataclasses
 import math
 import numbers
+import struct
 import types
 import typing
 from typing import Any
@@ -86,6 +87,8 @@ def conform(name: str, value: Any, hint: Any) -> Any:
         value = float(value)
     if isinstance(value, float) and float in options and not math.isfinite(value):
         raise SpecError(name, f"must be finite, got {value!r}.")
+    if isinstance(value, float) and float in options and _lost_in_float32(value):
+        raise SpecError(name, f"= {value!r} is 0 or infinite in float32, in which it is used.")
     if type(value) not in options:
         wanted = " or ".join(_word(option) for option in options)
         foreign = isinstance(value, numbers.Number) and type(value).__module__ != "builtins"
@@ -93,6 +96,15 @@ def conform(name: str, value: Any, hint: Any) -> Any:
         raise SpecError(name, f"must be {wanted}, got {value!r}{remedy}.")
     # -0.0 becomes 0.0: specs that are equal have one fingerprint.
     return value + 0.0 if isinstance(value, float) else value
+
+
+def _lost_in_float32(value: float) -> bool:
+    """Whether single precision, in which models are trained, has no such number."""
+    try:
+        (single,) = struct.unpack("<f", struct.pack("<f", value))
+    except OverflowError:
+        return True
+    return value != 0 and single == 0
 
 
 def _check_bounds(name: str, value: Any, bounds: dict[str, float | None]) -> None:

@@ -1,11 +1,18 @@
 """What a config file's `get_sweep()` may say, checked before anything is built."""
 
 import dataclasses
+import math
+import struct
 from collections.abc import Mapping
 from typing import Any
 
 from jtransformer.spec import SpecError, nearest
 
+NEUTRAL = tuple(
+    f"training.{name}"
+    for name in ("log_every", "evaluate_every", "checkpoint_every", "evaluation_batch_size")
+)
+"""Settings that a run reports or is stored by; they move no final loss."""
 METRICS = ("validation/nll",)
 PLAIN = (str, int, float, bool, type(None))
 """What a value may be: it names arms and directories, and is written to sweep.json."""
@@ -79,6 +86,13 @@ def read_declaration(value: Any) -> Declaration:
 def _check_roles(declaration: Declaration) -> None:
     if not declaration.scientific:
         raise SpecError("scientific", "is empty; name at least one setting with two values.")
+    if math.prod(map(len, declaration.scientific.values())) < 2:
+        raise SpecError(
+            "scientific", "makes one arm; a comparison needs two, so give a second value."
+        )
+    for path in (*declaration.scientific, *declaration.nuisance):
+        if path in NEUTRAL:
+            raise SpecError(path, "changes no result, so it cannot make arms or be tuned.")
     roles = dict.fromkeys(declaration.scientific, "scientific")
     claims = [(path, "nuisance") for path in declaration.nuisance] + [("seed", "seeds")]
     if declaration.match:
@@ -134,9 +148,17 @@ def _values(path: str, values: Any) -> tuple[Any, ...]:
         if type(value) not in PLAIN:
             raise SpecError(path, f"has the value {value!r}; each must be a plain Python number, "
                             "a string, True, False or None.")  # fmt: skip
-        if value in values[:index]:
+        if _single(value) in map(_single, values[:index]):
             raise SpecError(path, f"names {value!r} twice; two arms or runs would be identical.")
     return tuple(values)
+
+
+def _single(value: Any) -> Any:
+    """Returns a number as single precision sees it: two that agree there make one run."""
+    try:
+        return struct.unpack("<f", struct.pack("<f", value))[0] if type(value) is float else value
+    except OverflowError:  # The spec refuses it with its reason.
+        return value
 
 
 def _integer(path: str, value: Any, *, minimum: int) -> None:

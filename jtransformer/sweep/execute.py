@@ -1,5 +1,6 @@
 """Trains the cells that are missing, and proves that those which exist are paired."""
 
+import logging
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -64,16 +65,23 @@ def execute(
             raise
         # The boundary of a cell: one that fails must not take the others with it.
         except Exception as error:
-            directory.mkdir(parents=True, exist_ok=True)
-            sentence = f"{type(error).__name__}: {error}"
-            failure = {"error": sentence, "traceback": traceback.format_exc()}
-            records.write_json(records.RunFiles(directory).failure, failure)
+            _record_failure(directory, error)
             failed += 1
             on_done(cell, "failed")
             continue
         _check_paired(pairing, cell, status, planned[cell.arm])
         on_done(cell, status["state"])
     return failed
+
+
+def _record_failure(directory: Path, error: Exception) -> None:
+    sentence = f"{type(error).__name__}: {error}"
+    failure = {"error": sentence, "traceback": "".join(traceback.format_exception(error))}
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        records.write_json(records.RunFiles(directory).failure, failure)
+    except OSError:  # A full disk, most likely the failure itself.
+        logging.getLogger(__name__).error("%s failed: %s", directory, sentence)
 
 
 def _check_paired(
@@ -128,9 +136,10 @@ def _status(workdir: Path, cell: Cell) -> dict[str, Any] | None:
         return None
     try:
         status = records.read_json(files.status)
-        found, _, _ = status["fingerprint"], status["state"], status["pairing"]
+        parts = [status[part] for part in records.STATUS_PARTS]
     except (records.DamagedRecord, KeyError, TypeError):
         return None
+    found = str(parts[0])
     if found != cell.fingerprint:
         raise SpecError(
             "",

@@ -86,6 +86,12 @@ class Checkpoints:
                 self._manager.reload()
         return None
 
+    def discard(self) -> None:
+        """Sets every checkpoint aside, for a run that has to start again."""
+        for step in self.steps():
+            self._set_aside(step, "its run starts again")
+        self._manager.reload()
+
     def restore(self, step: int, like: Any) -> Any:
         """Restores one step.
 

@@ -1,6 +1,7 @@
 """Where a run was computed: what may move the last bits of its numbers."""
 
 import importlib.metadata
+import os
 import platform
 from typing import Any
 
@@ -10,6 +11,15 @@ import jtransformer
 from jtransformer.spec import SpecError
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "grain")
+
+
+NUMERICS = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+)
+"""Options of JAX that move numbers."""
 
 
 def environment() -> dict[str, Any]:
@@ -25,6 +35,8 @@ def environment() -> dict[str, Any]:
         "device_count": jax.device_count(),
         "process_count": jax.process_count(),
         "mode": "loop",
+        **{name: getattr(jax.config, name) for name in NUMERICS},
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
     }
 
 

@@ -1,6 +1,7 @@
 """Trains runs one after another, compiling once for all that share a program."""
 
 import itertools
+import logging
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,11 @@ import jax
 import numpy as np
 
 from jtransformer import data, records
-from jtransformer.spec import DataSpec, RunSpec, SpecError, fingerprint, to_tree
+from jtransformer.spec import DataSpec, RunSpec, fingerprint
 from jtransformer.training.checkpoints import Checkpoints
 from jtransformer.training.clock import Clock
-from jtransformer.training.environment import check_same_environment, environment
-from jtransformer.training.optimizer import decayed, hyperparameters, learning_rate
+from jtransformer.training.directory import claim, record_environment
+from jtransformer.training.optimizer import hyperparameters, learning_rate
 from jtransformer.training.pairing import pairing_hashes
 from jtransformer.training.program import Program, TrainState, empty_tally, mean_nll, program_key
 
@@ -82,7 +83,7 @@ class Trainer:
         identity = self.identify(spec)
         corpus = self._corpora[spec.data]
         files = records.RunFiles(directory)
-        _claim(files, spec, corpus.sha256, identity)
+        claim(files, spec, corpus.sha256, identity)
         if files.status.exists():
             return records.read_json(files.status)
         key = program_key(spec)
@@ -110,12 +111,14 @@ class _Run:
 
     def train(self, identity: str) -> dict[str, Any]:
         start = self._program.start(parameter_key(self._spec.seed))
-        _record_environment(self._files, start.parameters, self._hooks.accept_environment)
+        record_environment(self._files, start.parameters, self._hooks.accept_environment)
         pairing = pairing_hashes(self._spec, self._batches, start.parameters)
         self._untrained_nll = self._first_nll(start.parameters)
         with Checkpoints(self._files, identity) as checkpoints:
-            restored = checkpoints.restore_newest(start)
-            step, state = restored if restored else (0, start)
+            step, state = checkpoints.restore_newest(start) or (0, start)
+            if not self._has_rows(step):
+                step, state = 0, start
+                checkpoints.discard()
             records.truncate_rows(self._files.metrics, step)
             state = jax.device_put(state)
             diverged_at = None
@@ -130,14 +133,33 @@ class _Run:
                 state, diverged_at = self._after_update(step, state, checkpoints)
         return self._complete(identity, state, diverged_at, pairing)
 
+    def _has_rows(self, step: int) -> bool:
+        """Whether every row up to a restored step is on disk; without them results would differ."""
+        rows = records.read_rows(self._files.metrics)
+        found = [row.get("step") for row in rows if row.get("step", step + 1) <= step]
+        if found == [t for t in range(1, step + 1) if self._is_logged(t)]:
+            return True
+        event = {"event": "rows of metrics are missing", "step": step}
+        records.append_row(self._files.events, event)
+        logging.getLogger(__name__).warning(
+            "%s lacks rows before step %d; the run starts again.", self._files.metrics, step
+        )
+        return False
+
+    def _is_evaluated(self, step: int) -> bool:
+        plan = self._spec.training
+        return step == plan.steps or step % plan.evaluate_every == 0
+
+    def _is_logged(self, step: int) -> bool:
+        return self._is_evaluated(step) or step % self._spec.training.log_every == 0
+
     def _after_update(
         self, step: int, state: TrainState, checkpoints: Checkpoints
     ) -> tuple[TrainState, int | None]:
         """Measures, logs and saves where it is due; returns the step if the run diverged."""
-        plan, last = self._spec.training, step == self._spec.training.steps
-        evaluated = last or step % plan.evaluate_every == 0
+        plan, evaluated = self._spec.training, self._is_evaluated(step)
         validation_nll = None
-        if evaluated or step % plan.log_every == 0:
+        if self._is_logged(step):
             row = self._row(step, state)
             if evaluated:
                 validation_nll = row["validation_nll"] = self._mean_nll(
@@ -147,7 +169,7 @@ class _Run:
             # Rows reach the disk before the checkpoint does, so a resumed run lacks none.
             records.append_row(self._files.metrics, row)
             self._hooks.on_row(self._spec, row)
-            if self._diverged(row, last):
+            if self._diverged(row, step == plan.steps):
                 return state, step
         if evaluated or step % plan.checkpoint_every == 0:
             with self._clock.paused():
@@ -231,45 +253,6 @@ class _Run:
 def parameter_key(seed: int) -> jax.Array:
     """Returns the key that initial values derive from."""
     return jax.random.fold_in(jax.random.key(seed), 0)
-
-
-def _claim(files: records.RunFiles, spec: RunSpec, data_sha256: str, identity: str) -> None:
-    """Makes a run's directory, or refuses one that belongs to another run."""
-    files.directory.mkdir(parents=True, exist_ok=True)
-    if files.spec.exists():
-        found = records.read_json(files.spec)["fingerprint"]
-        if found != identity:
-            raise SpecError(
-                "",
-                f"{files.directory} belongs to another run (fingerprint {found[:8]}, this run is "
-                f"{identity[:8]}); use another work directory.",
-            )
-        return
-    about = {
-        "schema": records.SCHEMA,
-        "fingerprint": identity,
-        "data_sha256": data_sha256,
-        "spec": to_tree(spec),
-    }
-    records.write_json(files.spec, about)
-
-
-def _record_environment(files: records.RunFiles, parameters: Any, accept: bool) -> None:
-    present = environment()
-    if files.environment.exists():
-        recorded = records.read_json(files.environment)
-        if accept and any(recorded.get(name) != value for name, value in present.items()):
-            event = {"event": "continued in another environment", "before": recorded}
-            records.append_row(files.events, event)
-        elif not accept:
-            check_same_environment(recorded, present)
-            return
-    names = [
-        "/".join(entry.key for entry in path)
-        for path, is_decayed in jax.tree_util.tree_leaves_with_path(decayed(parameters))
-        if is_decayed
-    ]
-    records.write_json(files.environment, present | {"decayed_parameters": names})
 
 
 def run(

@@ -94,6 +94,13 @@ CASES = {
         {"scientific": {"model.ffn": ("gelu", "swiglu")}},
         "no arm equals get_config()",
     ),
+    "value after a space": (
+        ["--config.training.steps", "5"],
+        {},
+        "write --config.training.steps=V",
+    ),
+    "switch with a value": (["--nodry_run=3"], {}, "dry_run"),
+    "endless text": (["--config.data.source.text_file.path=/dev/zero"], {}, "not a regular file"),
     "unknown flag": (["--wokdir=x"], {}, "is not a flag; did you mean 'workdir'"),
     "stray word": (["runs/a"], {}, "is not a flag"),
 }
@@ -119,6 +126,7 @@ def test_bad_input_is_one_sentence_before_any_work(
         (CONFIG + "    config.optmizer.learning_rate = 1\n    return config\n", "fails in line 5"),
         (CONFIG + TYPO, "learning_rat is not a setting; did you mean 'learning_rate'?"),
         (CONFIG + "    return config\n\ndef get_sweep():\n    return 1 / 0\n", "fails in line 8"),
+        ("raise SystemExit(0)\n", "fails in line 1 (SystemExit: 0)"),
         ("x = 1\n", "has no get_config()"),
         ("def get_config():\n    return {}\n", "must return a ConfigDict"),
     ],
@@ -210,3 +218,8 @@ def test_a_status_or_report_without_a_sweep_is_refused(capsys, tmp_path):
 def test_config_files_are_not_compiled_beside_themselves(capsys, config, tmp_path):
     main(["sweep", "--config", str(config()), "--workdir", str(tmp_path / "out"), "--dry_run"])
     assert not list(pathlib.Path(tmp_path).rglob("__pycache__"))
+
+
+def test_a_name_too_long_for_the_disk_is_refused(capsys, config, tmp_path):
+    line = refused(capsys, "sweep", "--config", config(), "--workdir", tmp_path / ("x" * 300))
+    assert "cannot be written" in line

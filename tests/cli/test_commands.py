@@ -6,7 +6,7 @@ import tiny_run
 from sweep_fixture import write_sweep
 
 from jtransformer import records
-from jtransformer.cli import main
+from jtransformer.cli import main, preflight
 
 STATES = {
     ("relu", 0.01, 0): 2.0,
@@ -22,11 +22,14 @@ def test_status_counts_every_state(capsys, tmp_path):
     workdir = write_sweep(tmp_path / "out", STATES)
     assert main(["status", "--workdir", str(workdir)]) == 0
     text = capsys.readouterr().out
-    assert "1 done, 1 diverged, 1 failed, 1 running, 2 pending of 6 runs" in text
+    assert "1 done, 1 diverged, 1 failed, 0 running, 1 interrupted, 2 pending of 6 runs" in text
     assert "failed: runs/gelu/" in text
     assert main(["status", "--workdir", str(workdir), "--json"]) == 0
-    counts = {"done": 1, "diverged": 1, "failed": 1, "running": 1, "pending": 2}
+    counts = {"done": 1, "diverged": 1, "failed": 1, "running": 0, "interrupted": 1, "pending": 2}
     assert json.loads(capsys.readouterr().out) == counts
+    with preflight.locked(workdir):
+        assert main(["status", "--workdir", str(workdir), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == counts | {"running": 1, "interrupted": 0}
 
 
 def test_train_prints_rows_and_its_result_and_does_nothing_twice(capsys, tmp_path):

@@ -69,3 +69,11 @@ def test_widths_that_do_not_fit_are_named():
     with pytest.raises(ValueError, match=r"x.shape=\(2, 5\), kernel.shape=\(4, 7\)"):
         # The checked inner function is reached through the unchecked one.
         unwrap(unwrap(readout).__globals__["linear"])(jnp.ones((2, 5)), jnp.ones((4, 7)))
+
+
+def test_tokens_known_before_tracing_may_be_read_inside_it():
+    table, tokens = jnp.arange(8.0).reshape(4, 2), jnp.array([3, 0])
+    looked_up = jax.jit(lambda table: embed(tokens, table))(table)
+    np.testing.assert_array_equal(looked_up, table[np.array([3, 0])])
+    total = jax.grad(lambda table: jnp.sum(embed(tokens, table)))(table)
+    np.testing.assert_array_equal(total, [[1, 1], [0, 0], [0, 0], [1, 1]])

@@ -170,3 +170,18 @@ def test_wrong_arguments_are_named(change, message):
     arguments = dict(logits=jnp.ones((B, T, V)), labels=LABELS) | change
     with pytest.raises(ValueError, match=message):
         unwrap(cross_entropy)(**arguments)
+
+
+@pytest.mark.parametrize("dtype", [jnp.int8, jnp.int16])
+def test_labels_of_every_width_mean_the_same_tokens(key, dtype):
+    logits = jax.random.normal(key, (3, 300))
+    labels = jnp.array([5, 20, 40])
+    expected = cross_entropy(logits, labels).nll_sum
+    np.testing.assert_array_equal(cross_entropy(logits, labels.astype(dtype)).nll_sum, expected)
+    byte = unwrap(cross_entropy)(logits, labels.astype(jnp.uint8))
+    np.testing.assert_allclose(byte.nll_sum, expected, rtol=1e-6)
+
+
+def test_error_labels_that_are_no_integers(key):
+    with pytest.raises(ValueError, match="labels must be integers"):
+        unwrap(cross_entropy)(jax.random.normal(key, (3, 4)), jnp.array([0.0, 1.0, 2.0]))

@@ -201,3 +201,14 @@ def test_wrong_options_of_visible_are_named(change, message):
     line = jnp.arange(4)[None]
     with pytest.raises(ValueError, match=message):
         unwrap(M.visible)(line, line, **change)
+
+
+def test_a_window_wider_than_any_text_hides_nothing():
+    for window in (2**31 - 1, 2**40):
+        np.testing.assert_array_equal(M.window_mask(3, window=window), M.causal_mask(3))
+
+
+def test_positions_of_one_byte_do_not_wrap_around():
+    positions = jnp.array([[120, 121, 122]], jnp.int8)
+    found = M.visible(positions, positions, window=10)
+    np.testing.assert_array_equal(found, M.causal_mask(3))

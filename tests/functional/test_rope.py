@@ -175,3 +175,11 @@ def test_integer_types_of_positions(normal, position_dtype):
 def test_wrong_arguments_are_named(width, options, message):
     with pytest.raises(ValueError, match=message):
         unwrap(rope)(jnp.ones((B, T, N, width)), POSITIONS, **options)
+
+
+def test_error_positions_that_would_be_misread(key):
+    x = jax.random.normal(key, (2, 5, 3, 8))
+    with pytest.raises(ValueError, match="axes B T, B full or 1, got positions.shape="):
+        unwrap(rope)(x, jnp.arange(5))
+    with pytest.raises(ValueError, match="positions must be integers"):
+        unwrap(rope)(x, jnp.arange(5.0)[None])

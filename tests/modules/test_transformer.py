@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_model import BASE, EVERY_VARIANT, B, Jitted, T, V, spread, started, tokens_of
+from tiny_model import BASE, EVERY_VARIANT, VARIANTS, B, Jitted, T, V, spread, started, tokens_of
 
 from jtransformer.modules import build
 from jtransformer.spec import (
@@ -194,3 +194,9 @@ def test_loss_at_initialisation_is_near_uniform(key):
     labels = jax.random.randint(jax.random.key(1), (8, 32, 1), 0, 256)
     nll = -np.mean(jnp.take_along_axis(jax.nn.log_softmax(logits), labels, -1))
     np.testing.assert_allclose(nll, np.log(256) + np.var(logits) / 2, atol=0.15)
+
+
+def test_error_more_tokens_than_learned_positions(key):
+    model, variables = started(VARIANTS["learned"])
+    with pytest.raises(ValueError, match=f"{T + 1} tokens are more than position.max_length={T}"):
+        model.apply(variables, jnp.zeros((1, T + 1), jnp.int32))

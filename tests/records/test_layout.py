@@ -18,7 +18,8 @@ from jtransformer.records.layout import PARTS
 CELL = {"arm": "pre", "seed": 0, "fingerprint": "ab" * 32, "directory": "runs/pre/seed0"}
 OTHER = {"arm": "post", "seed": 0, "fingerprint": "cd" * 32, "directory": "runs/post/seed0"}
 ROW = {"step": 20, "train_nll": 3.0}
-STATUS = {"schema": SCHEMA, "fingerprint": CELL["fingerprint"], "state": "done", "result": {}}
+STATUS = {"schema": SCHEMA, "fingerprint": CELL["fingerprint"], "state": "done"}
+STATUS |= {"result": {}, "pairing": {}, "timing": {}}
 FAILURE = {"error": "ValueError: no", "traceback": "…"}
 
 

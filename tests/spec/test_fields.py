@@ -41,7 +41,7 @@ NEVER_NUMBERS = (True, False, "1", b"1", [1], {}, math.nan, math.inf, -math.inf,
 FOREIGN = (np.int64(1), np.float32(0.5), np.float64(0.5), np.True_, decimal.Decimal("0.5"))
 
 # (spec, field): the nearest values that are refused, and the outermost that are accepted.
-TINY, BIG = 5e-324, 2**63 - 1
+TINY, BIG = 1e-45, 2**63 - 1  # The smallest number of float32.
 BOUNDS = {
     (LayerNorm, "epsilon"): ((0, -1e-5, 1e-2, 1), (TINY, math.nextafter(1e-2, 0))),
     (RMSNorm, "epsilon"): ((0, -1e-5, 1e-2, 1), (TINY, math.nextafter(1e-2, 0))),
@@ -54,12 +54,12 @@ BOUNDS = {
     (DataSpec, "length"): ((0, -1), (1, BIG)),
     (DataSpec, "validation_fraction"): ((0, -0.1, 0.5, 1), (TINY, math.nextafter(0.5, 0))),
     (DataSpec, "test_fraction"): ((0, -0.1, 0.5, 1), (TINY, math.nextafter(0.5, 0))),
-    (OptimizerSpec, "learning_rate"): ((0, -1e-3), (TINY, 1e300)),
-    (OptimizerSpec, "weight_decay"): ((-TINY, -1), (0, 1e300)),
+    (OptimizerSpec, "learning_rate"): ((0, -1e-3), (TINY, 3e38)),
+    (OptimizerSpec, "weight_decay"): ((-TINY, -1), (0, 3e38)),
     (OptimizerSpec, "beta1"): ((-TINY, 1, 1.5), (0, math.nextafter(1, 0))),
     (OptimizerSpec, "beta2"): ((-TINY, 1, 1.5), (0, math.nextafter(1, 0))),
-    (OptimizerSpec, "epsilon"): ((0, -1e-8), (TINY, 1e300)),
-    (OptimizerSpec, "gradient_clip"): ((0, -1.0), (TINY, 1e300, None)),
+    (OptimizerSpec, "epsilon"): ((0, -1e-8), (TINY, 3e38)),
+    (OptimizerSpec, "gradient_clip"): ((0, -1.0), (TINY, 3e38, None)),
     (Constant, "warmup_steps"): ((-1,), (0, BIG)),
     (WarmupCosine, "warmup_steps"): ((-1,), (0, BIG)),
     (WarmupCosine, "final_fraction"): ((-TINY, math.nextafter(1, 2)), (0, 1)),
@@ -153,7 +153,7 @@ def test_an_int_becomes_the_float_it_stands_for():
 
 
 def test_a_float_keeps_its_bits_and_zero_has_no_sign():
-    for value in (0.1, 1 / 3, 1e-300, 3e-4, 1e22):
+    for value in (0.1, 1 / 3, 1e-30, 3e-4, 1e22):
         assert OptimizerSpec(learning_rate=value).learning_rate.hex() == value.hex()
     assert math.copysign(1, OptimizerSpec(weight_decay=-0.0).weight_decay) == 1
 
@@ -177,3 +177,10 @@ def test_specs_are_values(cls):
     with pytest.raises(TypeError, match="unexpected keyword"):
         cls(widht=8)
     assert eval(repr(spec), {one.__name__: one for one in SPECS}) == spec
+
+
+@pytest.mark.parametrize("rate", [1e-300, 1e300])
+def test_error_what_single_precision_loses_is_refused(rate):
+    """Both would train with another rate than the one on record: 0, or infinity."""
+    with pytest.raises(SpecError, match="is 0 or infinite in float32"):
+        OptimizerSpec(learning_rate=rate)

@@ -204,3 +204,23 @@ def test_a_declaration_does_not_share_the_lists_of_the_config_file():
     declaration = read_declaration({**SWEEP, "scientific": {"model.ffn": values}})
     values.append("silu")
     assert declaration.scientific == {"model.ffn": ("relu", "gelu")}
+
+
+def test_error_values_that_single_precision_cannot_tell_apart():
+    sweep = {"scientific": {"model.layers": (1, 2)}}
+    nuisance = {"optimizer.learning_rate": (0.01, 0.01000000001)}
+    with pytest.raises(SpecError, match="twice"):
+        read_declaration(sweep | {"nuisance": nuisance})
+
+
+def test_error_one_arm_compares_nothing():
+    with pytest.raises(SpecError, match="makes one arm; a comparison needs two"):
+        read_declaration({"scientific": {"model.layers": (1,)}})
+
+
+@pytest.mark.parametrize("role", ["scientific", "nuisance"])
+def test_error_a_setting_that_moves_no_result(role):
+    sweep = {"scientific": {"model.layers": (1, 2)}}
+    sweep[role] = sweep.get(role, {}) | {"training.log_every": (1, 2)}
+    with pytest.raises(SpecError, match="training.log_every changes no result"):
+        read_declaration(sweep)

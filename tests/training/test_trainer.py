@@ -118,6 +118,35 @@ def test_rows_after_the_restored_step_are_written_once(quiet, tmp_path):
     assert deterministic(tmp_path / "run") == deterministic(directory)
 
 
+@pytest.mark.parametrize("damage", ["gone", "garbage inside"])
+def test_lost_rows_start_the_run_again_instead_of_changing_its_result(quiet, tmp_path, damage):
+    spec, directory = quiet
+    trainer().train(spec, tmp_path / "run")
+    files = records.RunFiles(tmp_path / "run")
+    files.status.unlink()
+    if damage == "gone":
+        files.metrics.unlink()
+    else:
+        lines = files.metrics.read_text().splitlines()
+        files.metrics.write_text("\n".join([lines[0], "garbage", *lines[2:]]) + "\n")
+    trainer().train(spec, tmp_path / "run")
+    assert deterministic(tmp_path / "run") == deterministic(directory)
+    assert records.read_rows(files.events)[0]["event"] == "rows of metrics are missing"
+
+
+def test_numerics_that_move_results_are_part_of_the_environment(quiet):
+    found = records.read_json(records.RunFiles(quiet[1]).environment)
+    assert found["jax_enable_x64"] is False
+    assert {"jax_default_prng_impl", "jax_threefry_partitionable", "xla_flags"} <= set(found)
+
+
+def test_a_short_run_that_improves_has_not_diverged(tmp_path):
+    spec = tiny_run.run_spec(tmp_path, steps=4)
+    slow = dataclasses.replace(spec, optimizer=OptimizerSpec(learning_rate=1e-4))
+    status = trainer().train(slow, tmp_path / "run")
+    assert status["state"] == "done" and status["result"]["validation_nll"] > math.log(256)
+
+
 def test_a_kill_between_last_checkpoint_and_status_trains_nothing_again(quiet, tmp_path):
     spec, directory = quiet
     trainer().train(spec, tmp_path / "run")
