@@ -10,7 +10,8 @@ wants the smaller learning rate (Xiong et al. 2020, https://arxiv.org/abs/2002.0
 
 Command: jtransformer sweep --config experiments/norm_and_ffn/config.py --workdir runs/norm_and_ffn
 
-Cost: 54 runs of 115,000 parameters and 205,000 tokens each; 4 to 5 minutes on two CPU cores, 150 MB.
+Cost: 54 runs of 115,000 parameters and 205,000 tokens each; 4 to 5 minutes on two CPU cores,
+150 MB on disk.
 
 Expected result: RESULT.md, beside this file.
 """
