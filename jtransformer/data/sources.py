@@ -26,8 +26,8 @@ def read_source(data: DataSpec) -> np.ndarray:
         case TextFile(path=path):
             try:
                 file = Path(path).expanduser()
-                if file.exists() and not file.is_file():
-                    raise ValueError("it is not a regular file")
+                if file.is_char_device():  # /dev/zero has no end.
+                    raise ValueError("it is a device, not a file")
                 return np.frombuffer(file.read_bytes(), np.uint8)
             # A "~" without a home and a zero byte in the name are no OSError.
             except (OSError, RuntimeError, ValueError) as error:

@@ -32,6 +32,8 @@ class Checkpoints:
 
     def __init__(self, files: records.RunFiles, fingerprint: str):
         self._files, self._fingerprint = files, fingerprint
+        # Before orbax does: where it cannot, its threads keep the process alive for ten minutes.
+        files.checkpoints.mkdir(parents=True, exist_ok=True)
         self._set_aside_unreadable_metrics()
         self._manager = ocp.CheckpointManager(files.checkpoints.absolute(), options=_options())
 

@@ -100,7 +100,11 @@ CASES = {
         "write --config.training.steps=V",
     ),
     "switch with a value": (["--nodry_run=3"], {}, "dry_run"),
-    "endless text": (["--config.data.source.text_file.path=/dev/zero"], {}, "not a regular file"),
+    "endless text": (
+        ["--config.data.source.text_file.path=/dev/zero"],
+        {},
+        "is a device, not a file",
+    ),
     "unknown flag": (["--wokdir=x"], {}, "is not a flag; did you mean 'workdir'"),
     "stray word": (["runs/a"], {}, "is not a flag"),
 }

@@ -128,7 +128,7 @@ def test_names_tell_values_apart():
 
 def test_directories_of_close_numbers_are_distinct():
     """SWEEP-02: rounded to one digit, 3e-4 and 3.4e-4 are one number."""
-    rates = (3e-4, 3.4e-4, 0.1 + 0.2, 0.3, 1e-3, 3e-3)
+    rates = (3e-4, 3.4e-4, 0.3000001, 0.3, 1e-3, 3e-3)
     for plan in (
         plan_of({"optimizer.learning_rate": rates}),
         plan_of(PLACEMENT, nuisance={"optimizer.learning_rate": rates}),

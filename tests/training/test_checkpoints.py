@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -201,3 +202,12 @@ def test_a_process_that_dies_while_saving_leaves_the_step_before(tmp_path):
     step, state = newest(files)
     assert step == 1
     np.testing.assert_array_equal(state["w"], state_at(1)["w"])
+
+
+def test_a_file_in_the_way_fails_at_once_and_leaves_no_thread(tmp_path):
+    files = files_in(tmp_path)
+    files.checkpoints.write_text("")
+    before = threading.active_count()
+    with pytest.raises(FileExistsError):
+        Checkpoints(files, "f" * 64)
+    assert threading.active_count() == before
