@@ -1,6 +1,7 @@
 """Tests that every field of a model spec does something, and its neutral value nothing."""
 
 import dataclasses
+import typing
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,16 @@ import numpy as np
 import pytest
 from tiny_model import BASE, B, T, V, spread, started, tokens_of
 
-from jtransformer.spec import LayerNorm, Learned, ModelSpec, NoPosition, RMSNorm, Sinusoidal
+from jtransformer.functional import FFN_KINDS
+from jtransformer.spec import (
+    GATED_FFNS,
+    LayerNorm,
+    Learned,
+    ModelSpec,
+    NoPosition,
+    RMSNorm,
+    Sinusoidal,
+)
 
 CHANGES = {
     "vocabulary": {"vocabulary": V + 1},
@@ -89,3 +99,9 @@ def test_null_all_valid_and_one_segment_change_nothing(key):
         variables, tokens, valid=jnp.ones((B, T), bool), segments=jnp.zeros((B, T), jnp.int32)
     )
     np.testing.assert_array_equal(masked.logits, plain)
+
+
+def test_spec_and_functions_agree_on_which_networks_have_a_gate():
+    named = typing.get_args(typing.get_type_hints(ModelSpec)["ffn"])
+    assert set(named) == set(FFN_KINDS)
+    assert {name for name in named if FFN_KINDS[name].gated} == set(GATED_FFNS)
