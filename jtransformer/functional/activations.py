@@ -9,7 +9,9 @@ https://www.cs.toronto.edu/~hinton/absps/reluICML.pdf; squared ReLU, So et al. 2
 https://arxiv.org/abs/2109.08668; GELU and its tanh form, Hendrycks and Gimpel 2016, sec. 2,
 https://arxiv.org/abs/1606.08415; SiLU, Elfwing et al. 2017, sec. 2,
 https://arxiv.org/abs/1702.03118 (Swish with beta = 1: Ramachandran et al. 2017,
-https://arxiv.org/abs/1710.05941).
+https://arxiv.org/abs/1710.05941); ELU, Clevert et al. 2015, sec. 3,
+https://arxiv.org/abs/1511.07289, plus one as the feature map of Katharopoulos et al. 2020,
+sec. 3.2.1, https://arxiv.org/abs/2006.16236.
 """
 
 import math
@@ -79,3 +81,15 @@ def silu(x: Float[Array, "..."]) -> Float[Array, "..."]:
 def tanh(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """Computes the hyperbolic tangent, in at least float32."""
     return jnp.tanh(x.astype(statistics_dtype(x))).astype(x.dtype)
+
+
+def elu_plus_one(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Computes `exp(x)` left of 0 and `x + 1` right of it: positive, with slope 1 at 0.
+
+    Returns:
+        The feature in `x.dtype`, computed in at least float32.
+    """
+    raised = x.astype(statistics_dtype(x))
+    # The exponential is never formed right of 0, where it may overflow and spoil the slope.
+    left = jnp.exp(jnp.where(raised < 0, raised, jnp.zeros_like(raised)))
+    return jnp.where(raised < 0, left, raised + 1).astype(x.dtype)

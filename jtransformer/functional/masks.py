@@ -1,4 +1,4 @@
-"""Visibility: which key positions a query may look at.
+"""Masks: which key positions a query may look at, drawn as booleans.
 
 A boolean mask says where a query MAY look (True = visible); libraries with the opposite
 convention are converted where they are called. Visibility is a property of positions, so
@@ -9,7 +9,8 @@ masks combine by AND.
 
 Sources: causal, Vaswani et al. 2017, sec. 3.2.3, https://arxiv.org/abs/1706.03762; prefix,
 Raffel et al. 2019, sec. 3.2.1, https://arxiv.org/abs/1910.10683; sliding window, Beltagy et
-al. 2020, sec. 3.1, https://arxiv.org/abs/2004.05150.
+al. 2020, sec. 3.1, https://arxiv.org/abs/2004.05150; wait-k, Ma et al. 2019, sec. 3,
+https://arxiv.org/abs/1810.08398.
 """
 
 import functools
@@ -20,9 +21,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from jtransformer.functional._arrays import with_rank
-
-FARTHEST = 2**30
-"""Positions lie below this, so that a sum of a position and a window stays in 32 bits."""
+from jtransformer.functional.visibility import Visibility, require_boolean
 
 
 def visible(
@@ -31,14 +30,15 @@ def visible(
     *,
     causal: bool = True,
     window: int | None = None,
-    prefix_length: int | Int[Array, "#B"] | None = None,
+    prefix_length: int | Int[Array, ""] | Int[Array, "#B"] | None = None,
     query_segments: Int[Array, "#B T"] | None = None,
     key_segments: Int[Array, "#B S"] | None = None,
     key_valid: Bool[Array, "#B S"] | None = None,
 ) -> Bool[Array, "B 1 T S"]:
     """Says which keys each query may look at, from positions, segments and validity.
 
-    All conditions that are given must hold at once.
+    All conditions that are given must hold at once. It is the drawing of a `Visibility`,
+    which attention also takes undrawn.
 
     Args:
         query_positions: Token positions of the queries, counted from 0.
@@ -59,32 +59,16 @@ def visible(
         ValueError: If `window` is below 1, `prefix_length` is negative or is given without
             causality, only one of the segment arrays is given, or `key_valid` is not boolean.
     """
-    # Bytes would wrap around where a window is added to them.
-    query_BTx = query_positions.astype(jnp.int32)[:, :, None]
-    key_BxS = key_positions.astype(jnp.int32)[:, None, :]
-    if prefix_length is not None:
-        if not causal:
-            raise ValueError("prefix_length needs causal=True; without causality all is visible.")
-        may_look = _prefix(query_BTx, key_BxS, prefix_length)
-    elif causal:
-        may_look = key_BxS <= query_BTx
-    else:
-        may_look = jnp.full(np.broadcast_shapes(query_BTx.shape, key_BxS.shape), True)
-    if window is not None:
-        if window < 1:
-            raise ValueError(f"window must be at least 1, got window={window}; None means none.")
-        # Sums, because the difference of unsigned positions wraps around.
-        window = min(window, FARTHEST)
-        near = (query_BTx < key_BxS + window) & (key_BxS < query_BTx + window)
-        may_look = may_look & near
-    if query_segments is not None and key_segments is not None:
-        may_look = may_look & (query_segments[:, :, None] == key_segments[:, None, :])
-    elif query_segments is not None or key_segments is not None:
-        raise ValueError("query_segments and key_segments must be given together.")
-    if key_valid is not None:
-        _require_boolean(key_valid, "key_valid")
-        may_look = may_look & key_valid[:, None, :]
-    return may_look[:, None]
+    return Visibility(
+        query_positions,
+        key_positions,
+        causal=causal,
+        window=window,
+        prefix_length=prefix_length,
+        query_segments=query_segments,
+        key_segments=key_segments,
+        key_valid=key_valid,
+    ).draw()
 
 
 def causal_mask(T: int, S: int | None = None) -> Bool[Array, "1 1 T S"]:
@@ -145,8 +129,44 @@ def padding_mask(valid: Bool[Array, "B S"]) -> Bool[Array, "B 1 1 S"]:
     Raises:
         ValueError: If `valid` is not boolean: 0/1 arrays have two meanings in circulation.
     """
-    _require_boolean(valid, "valid")
+    require_boolean(valid, "valid")
     return valid[:, None, None, :]
+
+
+def cross_mask(T: int, source_valid: Bool[Array, "B S"]) -> Bool[Array, "B 1 T S"]:
+    """Lets every target position look at every real source position, with no triangle.
+
+    Padding of the target is no part of it: it hides no source position, it could only make
+    queries blind.
+
+    Args:
+        T: Number of target positions.
+        source_valid: True at real tokens of the source.
+
+    Raises:
+        ValueError: If `source_valid` is not boolean.
+    """
+    require_boolean(source_valid, "source_valid")
+    B, S = source_valid.shape
+    return jnp.broadcast_to(source_valid[:, None, None, :], (B, 1, T, S))
+
+
+def wait_k_mask(T: int, S: int, *, k: int) -> Bool[Array, "1 1 T S"]:
+    """Lets target position t look at the first `k + t` source positions, as in streaming.
+
+    The paper counts from 1, where position t reads `min(k + t - 1, S)` source tokens.
+
+    Args:
+        T: Number of target positions.
+        S: Number of source positions.
+        k: How many source tokens are read before the first target token, at least 1.
+
+    Raises:
+        ValueError: If `k` is below 1.
+    """
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got k={k}; a query would see nothing.")
+    return visible(jnp.arange(T)[None] + (min(k, S) - 1), jnp.arange(S)[None])
 
 
 def segment_mask(
@@ -173,7 +193,7 @@ def combine_masks(*masks: Bool[Array, "..."]) -> Bool[Array, "..."]:
     if not masks:
         raise ValueError("combine_masks needs at least one mask, got none.")
     for mask in masks:
-        _require_boolean(mask, "mask")
+        require_boolean(mask, "mask")
         if mask.ndim not in (2, 4):
             raise ValueError(
                 f"A mask has the axes T S or B N T S, got mask.shape={mask.shape}; "
@@ -198,21 +218,3 @@ def _end_aligned(T: int, S: int | None) -> tuple[Array, Array]:
             "cross-attention has no triangle."
         )
     return jnp.arange(S - T, S)[None], jnp.arange(S)[None]
-
-
-def _prefix(query_BTx: Array, key_BxS: Array, prefix_length: int | Array) -> Array:
-    if isinstance(prefix_length, int | np.integer):
-        if prefix_length < 0:
-            raise ValueError(f"prefix_length must be at least 0, got {prefix_length}.")
-        length_Bxx = jnp.full((1, 1, 1), prefix_length, query_BTx.dtype)
-    else:
-        length_Bxx = prefix_length.astype(query_BTx.dtype)[:, None, None]
-    return (key_BxS < length_Bxx) | (key_BxS <= query_BTx)
-
-
-def _require_boolean(mask: Array, name: str) -> None:
-    if mask.dtype != jnp.bool_:
-        raise ValueError(
-            f"{name} must be boolean (True = may look), got dtype={mask.dtype}; write "
-            f"`{name} != 0` if nonzero means visible."
-        )

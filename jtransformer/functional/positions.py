@@ -1,4 +1,4 @@
-"""Absolute positions that are added to the embeddings: sinusoidal and learned.
+"""Positions of tokens, and what is added to the embeddings for them: sinusoidal and learned.
 
 Sources: Vaswani et al. 2017, sec. 3.5, https://arxiv.org/abs/1706.03762; the concatenated
 layout is that of the authors' code, tensor2tensor (`get_timing_signal_1d`),
@@ -10,7 +10,7 @@ from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from jtransformer.functional._angles import angles
 from jtransformer.functional.embedding import embed
@@ -76,7 +76,8 @@ def sinusoidal_embedding(
         layout: As for `sinusoidal_positions`.
 
     Returns:
-        Sines and cosines in float32, with an error below 1e-6 at every 32-bit position.
+        Sines and cosines in the default float dtype, with an error below 1e-6 (in float32) at
+        every 32-bit position.
 
     Raises:
         ValueError: If D is too small or `layout` is unknown.
@@ -85,15 +86,16 @@ def sinusoidal_embedding(
         raise ValueError(f"positions must be integers, got dtype={positions.dtype}.")
     if D < 2:
         raise ValueError(f"Sinusoidal positions need D >= 2, got D={D}.")
+    dtype = jnp.result_type(float)
     if layout == "interleaved":
-        angle = angles(positions, 10_000.0 ** (-np.arange(0, D, 2) / D), jnp.dtype(jnp.float32))
+        angle = angles(positions, 10_000.0 ** (-np.arange(0, D, 2) / D), dtype)
         pairs = jnp.stack([jnp.sin(angle), jnp.cos(angle)], axis=-1)
         return pairs.reshape(*positions.shape, -1)[..., :D]
     if layout == "concatenated":
         C = D // 2
         frequencies = 10_000.0 ** (-np.arange(C) / max(C - 1, 1))
-        angle = angles(positions, frequencies, jnp.dtype(jnp.float32))
-        rest = jnp.zeros((*positions.shape, D - 2 * C), jnp.float32)
+        angle = angles(positions, frequencies, dtype)
+        rest = jnp.zeros((*positions.shape, D - 2 * C), dtype)
         return jnp.concatenate([jnp.sin(angle), jnp.cos(angle), rest], axis=-1)
     raise ValueError(f"Unknown layout {layout!r}; use 'interleaved' or 'concatenated'.")
 
@@ -111,3 +113,35 @@ def learned_positions(
         ValueError: As `embed`, if a position whose value is known lies beyond the table.
     """
     return embed(positions, table)
+
+
+def token_positions(
+    valid: Bool[Array, "B T"], *, first: int | Int[Array, " B"] = 0
+) -> Int[Array, "B T"]:
+    """Counts the real tokens of each row: the positions of padded and ragged batches.
+
+    `positions[b, t] = first - 1 + Σ_{i ≤ t} valid[b, i]` at a real token, so that padding on the
+    left, on the right or in between shifts no position.
+
+    Args:
+        valid: True at real tokens.
+        first: Position of the first real token. RoBERTa counts from its padding id + 1; with one
+            number per row, the tokens that a row has had already, a ragged batch goes on.
+
+    Returns:
+        Positions in int32. Those of padding are `first - 1`, or 0 where that is negative, and so
+        rows of a table that exist.
+
+    Raises:
+        ValueError: If `first` is a negative number.
+    """
+    if valid.ndim != 2 or valid.dtype != jnp.bool_:
+        raise ValueError(
+            "valid must be Boolean with the axes B T, got "
+            f"valid.shape={valid.shape}, dtype={valid.dtype}."
+        )
+    if isinstance(first, int) and first < 0:
+        raise ValueError(f"first must not be negative, got first={first}.")
+    before_Bx = jnp.asarray(first, jnp.int32).reshape(-1, 1) - 1
+    counted = jnp.cumsum(valid, axis=1, dtype=jnp.int32) + before_Bx
+    return jnp.where(valid, counted, jnp.maximum(before_Bx, 0))

@@ -44,6 +44,7 @@ def reference(q, k, v, mask=None, bias=None, scale=None, soft_cap=None):
     return weights, out
 
 
+QUICKLY = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 RANDOM = np.random.default_rng(0)
 CASES = {
     "plain": {},
@@ -71,9 +72,14 @@ CASES = {
 def test_matches_loops(make, name, heads):
     q, k, v = make(K=heads)
     weights, out = reference(q, k, v, **CASES[name])
-    found_weights = jax.jit(functools.partial(attention_weights, **CASES[name]))(q, k)
+
+    @QUICKLY
+    def both(q, k, v):
+        out = dot_product_attention(q, k, v, **CASES[name])
+        return attention_weights(q, k, **CASES[name]), out
+
+    found_weights, found = both(q, k, v)
     np.testing.assert_allclose(found_weights, weights, atol=1e-6)
-    found = jax.jit(functools.partial(dot_product_attention, **CASES[name]))(q, k, v)
     np.testing.assert_allclose(found, out, atol=3e-6)
 
 
@@ -88,62 +94,16 @@ def test_worked_two_queries(golden):
         np.testing.assert_allclose(out, figures[f"{name}_out"], atol=1e-14)
 
 
-def one_query(scores, values, **options):
-    """Attention of a single query with these scores on keys of width 1."""
-    k = jnp.array(scores, jnp.float32)[None, :, None, None]
-    v = jnp.array(values, jnp.float32)[None, :, None, None]
-    return dot_product_attention(jnp.ones((1, 1, 1, 1)), k, v, **options).item()
-
-
-def test_a_mask_acts_before_the_softmax(golden):
-    figures = golden("masks")["mask_forms"]
-    mask = jnp.array([figures["visible"]])
-    assert one_query(figures["scores"], figures["values"], mask=mask) == figures["right"]
-
-
-def test_true_means_may_look():
-    q = jnp.array([1.0, 0.0])[None, None, None]
-    k = jnp.array([[1.0, 0.0], [0.0, 1.0]])[None, :, None]
-    v = jnp.array([[1.0], [10.0]])[None, :, None]
-    assert dot_product_attention(q, k, v, mask=jnp.array([[True, False]])).item() == 1.0
-
-
-def test_source_padding_is_invisible_to_cross_attention():
-    assert one_query([0, 0], [1, 100]) == 50.5
-    assert one_query([0, 0], [1, 100], mask=jnp.array([[True, False]])) == 1.0
-
-
-def test_hidden_keys_have_weight_exactly_zero_however_high_their_score():
-    weights = attention_weights(
-        jnp.ones((1, 1, 1, 1)),
-        jnp.array([20_000.0, 0.0])[None, :, None, None],
-        mask=jnp.array([[False, True]]),
-    )
-    np.testing.assert_array_equal(weights.ravel(), [0, 1])
-
-
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
 def test_a_hidden_key_is_felt_by_no_bit(make, dtype):
     q, k, v = (each.astype(dtype) for each in make())
-    mask = padding_mask(jnp.arange(S)[None] < 3)
-    out = dot_product_attention(q, k, v, mask=mask)
+    attend = QUICKLY(
+        functools.partial(dot_product_attention, mask=padding_mask(jnp.arange(S)[None] < 3))
+    )
+    out = attend(q, k, v)
     assert out.dtype == dtype
     changed = [each.at[:, 3:].set(1000) for each in (k, v)]
-    np.testing.assert_array_equal(dot_product_attention(q, *changed, mask=mask), out)
-
-
-def test_head_width_scales_and_width_of_the_model_does_not():
-    q = jnp.ones((1, 1, 4, 4))  # D = N·H = 16
-    k = jnp.array([[1.0] * 4, [0.0] * 4])[None, :, None]
-    weights = attention_weights(q, k)
-    np.testing.assert_allclose(weights[0, 3, 0], [0.880797, 0.119203], atol=1e-6)
-    np.testing.assert_allclose(attention_weights(q, k, scale=1.0)[0, 0, 0, 0], 0.982014, atol=1e-6)
-
-
-def test_query_heads_of_a_group_are_neighbours():
-    q, k = jnp.ones((1, 1, 4, 1)), jnp.ones((1, 1, 2, 1))
-    v = jnp.array([10.0, 20.0])[None, None, :, None]
-    np.testing.assert_array_equal(dot_product_attention(q, k, v).ravel(), [10, 10, 20, 20])
+    np.testing.assert_array_equal(attend(q, *changed), out)
 
 
 def test_grouped_heads_equal_repeated_ones(make):
@@ -157,57 +117,72 @@ def test_a_query_that_sees_nothing_gets_zeros_and_sends_none(make):
     arrays = make()
     mask = jnp.ones((T, S), bool).at[1].set(False)
 
-    def out(q, k, v):
-        return dot_product_attention(q, k, v, mask=mask)
+    @QUICKLY
+    def both(*arrays):
+        attend = functools.partial(dot_product_attention, mask=mask)
+        out, forward = jax.jvp(attend, arrays, arrays)
+        _, pull = jax.vjp(attend, *arrays)
+        of_blind = jnp.zeros_like(out).at[:, 1].set(1)
+        return out, forward, pull(of_blind), pull(jnp.ones_like(out))
 
-    np.testing.assert_array_equal(out(*arrays)[:, 1], jnp.zeros((B, N, Hv)))
+    out, forward, of_blind, of_all = both(*arrays)
+    assert all((found[:, 1] == 0).all() for found in (out, forward, of_all[0]))
+    assert (out[:, 0] != 0).all()
     assert (attention_weights(*arrays[:2], mask=mask)[:, :, 1] == 0).all()
-    assert (jnp.abs(out(*arrays)[:, 0]) > 0).all()
-    blind = jax.grad(lambda *a: out(*a)[:, 1].sum(), argnums=(0, 1, 2))(*arrays)
-    assert all((gradient == 0).all() for gradient in blind)
-    whole = jax.grad(lambda *a: jnp.sum(out(*a) ** 2), argnums=(0, 1, 2))(*arrays)
-    assert all(jnp.isfinite(gradient).all() for gradient in whole)
-    assert (whole[0][:, 1] == 0).all()
-    forward = jax.jvp(out, tuple(arrays), tuple(arrays))[1]
-    assert jnp.isfinite(forward).all()
-
-
-def test_gradient_around_a_row_that_sees_nothing():
-    x = jnp.array([[1.0, 2.0], [3.0, 4.0]])
-    mask = jnp.array([[False, False], [True, True]])
-
-    def loss(w):
-        projected = (x @ w)[None, :, None]
-        out = dot_product_attention(projected, x[None, :, None], projected, mask=mask, scale=1.0)
-        return out[0, 1].sum()
-
-    expected = [[2.985212, 2.985212], [4.112159, 4.112159]]
-    np.testing.assert_allclose(jax.grad(loss)(0.1 * jnp.eye(2)), expected, atol=1e-5)
+    assert all((pulled == 0).all() for pulled in of_blind)
+    assert all(jnp.isfinite(found).all() for found in (forward, *of_all))
 
 
 def test_a_bias_of_minus_infinity_hides_too(make):
     q, k, v = make()
     mask = causal_mask(T, S).at[..., 1, :].set(False)
     hiding = jnp.where(mask, 0, -jnp.inf)
-    masked = dot_product_attention(q, k, v, mask=mask)
-    np.testing.assert_allclose(dot_product_attention(q, k, v, bias=hiding), masked, atol=1e-6)
-    gradient = jax.grad(lambda q: dot_product_attention(q, k, v, bias=hiding).sum())(q)
-    assert jnp.isfinite(gradient).all()
+
+    def loss(q, **options):
+        out = dot_product_attention(q, k, v, **options)
+        return (out**2).sum(), out
+
+    by_mask, by_bias = (
+        QUICKLY(jax.grad(functools.partial(loss, **options), has_aux=True))(q)
+        for options in (dict(mask=mask), dict(bias=hiding))
+    )
+    for found, expected in zip(by_bias, by_mask, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_head_that_is_off_reads_zeros_and_sends_none(make):
+    arrays = make()
+    on = jnp.arange(N) != 4
+
+    @QUICKLY
+    def both(on, *arrays):
+        out, pull = jax.vjp(lambda *a: dot_product_attention(*a, heads_on=on), *arrays)
+        return out, pull(jnp.ones_like(out))
+
+    out, (by_q, by_k, by_v) = both(on, *arrays)
+    whole, (whole_by_q, _, _) = both(jnp.ones(N, bool), *arrays)
+    np.testing.assert_array_equal(out[:, :, on], whole[:, :, on])
+    np.testing.assert_array_equal(by_q[:, :, on], whole_by_q[:, :, on])
+    assert (out[:, :, 4] == 0).all()
+    assert (by_q[:, :, 4] == 0).all()
+    np.testing.assert_array_equal(whole, QUICKLY(dot_product_attention)(*arrays))
+    # Heads 3 to 5 read the second key head: with all of them off it gets nothing.
+    _, pulled = both(jnp.arange(N) < 3, *arrays)
+    assert all((by[:, :, 1] == 0).all() and (by[:, :, 0] != 0).any() for by in pulled[1:])
+    assert all((by != 0).any() for by in (by_k[:, :, 1], by_v[:, :, 1]))
+
+
+def test_heads_can_be_switched_by_a_mapped_array(make):
+    arrays = make()
+    each_off = ~jnp.eye(N, dtype=bool)
+    mapped = jax.vmap(lambda on: dot_product_attention(*arrays, heads_on=on))(each_off)
+    silent = (mapped == 0).all(axis=(1, 2, 4))
+    np.testing.assert_array_equal(silent, np.eye(N, dtype=bool))
 
 
 def test_no_keys_give_zeros(make):
     q, k, v = make(S=0)
     np.testing.assert_array_equal(dot_product_attention(q, k, v), jnp.zeros((B, T, N, Hv)))
-
-
-def test_zero_one_masks_are_refused():
-    q = jnp.ones((1, 1, 1, 1))
-    k = jnp.zeros((1, 2, 1, 1))
-    for function, arrays in ((dot_product_attention, (q, k, k)), (attention_weights, (q, k))):
-        with pytest.raises(ValueError, match="boolean.*dtype=float32.*as bias"):
-            unwrap(function)(*arrays, mask=jnp.array([[1.0, 0.0]]))
-    weights = attention_weights(q, k, bias=jnp.array([[1.0, 0.0]])).ravel()
-    np.testing.assert_allclose(weights, [0.731059, 0.268941], atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +200,9 @@ def test_zero_one_masks_are_refused():
         (None, dict(mask=jnp.ones((1, 2, 3), bool)), r"mask.shape=\(1, 2, 3\)"),
         (None, dict(bias=jnp.ones((2, 1, 2, 3))), r"bias.shape=\(2, 1, 2, 3\)"),
         (None, dict(soft_cap=0.0), "soft_cap must be positive, got 0.0"),
-        (None, dict(dropout_rate=1.0), "rate=1.0"),
+        (None, dict(dropout_rate=1.0), r"\[0, 1\), got dropout_rate=1.0"),
+        (None, dict(heads_on=jnp.ones(4, bool)), r"bool, heads_on.shape=\(4,\) for N=6"),
+        (None, dict(heads_on=jnp.ones(6)), "must be boolean.*got dtype=float32"),
     ],
 )
 def test_wrong_arguments_are_named(shapes, options, message):

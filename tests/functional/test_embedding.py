@@ -1,5 +1,6 @@
 """Tests for jtransformer.functional.embedding."""
 
+import math
 from inspect import unwrap  # Reaches the function behind the tests' shape checker.
 
 import jax
@@ -35,22 +36,73 @@ def test_readout_is_a_product_with_each_row(normal):
     np.testing.assert_array_equal(readout(hidden, table, jnp.zeros(V)), without)
 
 
-def test_tied_gradient_is_the_sum_of_both(normal):
+@pytest.mark.parametrize("scales", [(None, None), (2.0, 0.25)])
+def test_tied_gradient_is_the_sum_of_both(normal, scales):
     table, other = normal((V, D), (V, D))
+    scale_in, scale_out = scales
 
     def loss(table_in, table_out):
-        return jnp.sum(readout(embed(TOKENS, table_in), table_out) ** 2)
+        rows = embed(TOKENS, table_in, scale=scale_in)
+        return jnp.sum(readout(rows, table_out, scale=scale_out) ** 2)
 
-    both = jax.grad(loss, argnums=(0, 1))(table, table)
-    tied = jax.grad(lambda table: loss(table, table))(table)
+    by_end = jax.jit(jax.grad(loss, argnums=(0, 1)))
+    both = by_end(table, table)
+    tied = jax.jit(jax.grad(lambda table: loss(table, table)))(table)
     np.testing.assert_allclose(tied, both[0] + both[1], rtol=1e-5)
-    never_read = [token for token in range(V) if token not in np.asarray(TOKENS)]
-    assert (both[0][jnp.array(never_read)] == 0).all()
-    assert (jnp.abs(tied[jnp.array(never_read)]).sum(-1) > 0).all()
+    never_read = jnp.array([token for token in range(V) if token not in np.asarray(TOKENS)])
+    # A row that is never looked up still moves, through the head.
+    assert (both[0][never_read] == 0).all()
+    assert (jnp.abs(tied[never_read]).sum(-1) > 0).all()
+    untied = by_end(table, other)[0]
+    assert (untied[never_read] == 0).all() and not np.allclose(untied, both[0])
+
+
+@pytest.mark.parametrize(
+    ("width", "exact", "rounded"), [(3072, 55.425626, 55.5), (2048, 45.254834, 45.25)]
+)
+def test_the_scale_is_rounded_to_the_dtype_of_the_table(width, exact, rounded):
+    """The scale of the embedding is applied in float32 where the model has it in bfloat16."""
+    scale = math.sqrt(width)
+    for dtype, expected in ((jnp.float32, exact), (jnp.bfloat16, rounded)):
+        found = embed(TOKENS, jnp.ones((V, D), dtype), scale=scale)
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found.astype(jnp.float32), expected, rtol=1e-7)
+
+
+def test_the_rounded_scale_multiplies_the_rows():
+    # In bfloat16 1.09375 * 55.5 is 60.75, and 1.09375 * 55.425626 would be 60.5.
+    table = jnp.full((V, D), 1.09375, jnp.bfloat16)
+    found = embed(TOKENS, table, scale=math.sqrt(3072)).astype(jnp.float32)
+    np.testing.assert_array_equal(found, 60.75)
+
+
+def test_the_scale_of_the_rows_is_not_that_of_the_head(normal):
+    """The scale of the embedding reaches the logits through the tied table."""
+    (table,) = normal((V, D))
+    rows = embed(TOKENS, table, scale=3.0)
+    np.testing.assert_array_equal(rows, 3 * embed(TOKENS, table))
+    np.testing.assert_array_equal(readout(rows, table), readout(3 * embed(TOKENS, table), table))
+    np.testing.assert_array_equal(embed(TOKENS, table, scale=1.0), embed(TOKENS, table))
+
+
+def test_the_tied_head_of_t5_scales_its_states_and_not_the_bias(normal):
+    """T5's tied head divides by the root of the width, an untied one does not."""
+    width = 16
+    hidden, table = normal((B, T, width), (V, width))
+    bias = jnp.arange(V, dtype=jnp.float32)
+    raw, scaled = readout(hidden, table), readout(hidden, table, scale=width**-0.5)
+    np.testing.assert_allclose(raw / scaled, 4.0, rtol=1e-5)
+    np.testing.assert_array_equal(jnp.argmax(raw, -1), jnp.argmax(scaled, -1))
+    with_bias = readout(hidden, table, bias, scale=width**-0.5)
+    np.testing.assert_allclose(with_bias, scaled + bias[None, None], atol=1e-6)
+    np.testing.assert_array_equal(readout(hidden, table, scale=1.0), raw)
+    low = readout(hidden.astype(jnp.bfloat16), table.astype(jnp.bfloat16), scale=0.3)
+    assert low.dtype == jnp.bfloat16
 
 
 @pytest.mark.parametrize("token", [4, -1])
 def test_an_id_beyond_the_table_is_refused_where_it_is_known(token):
+    """An id beyond the table reads a row of NaN, and a negative one wraps around."""
     with pytest.raises(ValueError, match="must lie in 0 … 3"):
         embed(jnp.array([0, token]), jnp.ones((4, 2)))
 

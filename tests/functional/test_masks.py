@@ -72,10 +72,29 @@ def test_padding():
     assert_drawn(mask, [[[[1, 1, 0]]], [[[1, 0, 0]]]])
 
 
-def test_a_real_token_may_look_like_padding():
-    # Ids 5 2 7 2 of length 4 end with an EOS that is also the padding id: lengths decide.
-    lengths = jnp.array([[4]])
-    assert_drawn(M.padding_mask(jnp.arange(4)[None] < lengths), [[1, 1, 1, 1]])
+def test_cross_attention_sees_every_real_source_position_and_has_no_triangle():
+    valid = jnp.array([[True, True, False], [True, False, False]])
+    assert_drawn(M.cross_mask(2, valid), [[[[1, 1, 0]] * 2], [[[1, 0, 0]] * 2]])
+    assert_drawn(M.cross_mask(4, jnp.ones((1, 2), bool)), np.ones((4, 2)))
+
+
+def test_wait_k():
+    assert_drawn(M.wait_k_mask(4, 3, k=1), [[1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 1, 1]])
+    assert_drawn(M.wait_k_mask(2, 5, k=2), [[1, 1, 0, 0, 0], [1, 1, 1, 0, 0]])
+    for k in (5, 2**40):
+        assert_drawn(M.wait_k_mask(2, 5, k=k), np.ones((2, 5)))
+
+
+def test_wait_k_of_the_paper_counted_from_one():
+    for k in (1, 2, 3):
+        drawing = M.wait_k_mask(6, 4, k=k)[0, 0]
+        np.testing.assert_array_equal(drawing.sum(1), [min(k + t - 1, 4) for t in range(1, 7)])
+
+
+def test_padding_and_segments_combine_with_a_cross_mask():
+    valid = jnp.array([[True, True, True, False]])
+    mask = M.combine_masks(M.cross_mask(3, valid), M.wait_k_mask(3, 4, k=2))
+    assert_drawn(mask, [[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 0]])
 
 
 def test_segments():
@@ -179,28 +198,13 @@ def test_under_jit_with_traced_positions_and_prefix():
         (lambda: M.combine_masks(jnp.ones((2, 3, 3), bool)), r"mask.shape=\(2, 3, 3\)"),
         (lambda: unwrap(M.combine_masks)(jnp.ones((3, 3))), "dtype=float32"),
         (lambda: unwrap(M.padding_mask)(jnp.ones((2, 3), int)), "valid must be boolean"),
+        (lambda: unwrap(M.cross_mask)(4, jnp.ones((2, 3))), "source_valid must be boolean"),
+        (lambda: M.wait_k_mask(2, 3, k=0), "k must be at least 1, got k=0"),
     ],
 )
 def test_wrong_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (dict(window=0), "got window=0"),
-        (dict(prefix_length=-2), "got -2"),
-        (dict(prefix_length=1, causal=False), "prefix_length needs causal=True"),
-        (dict(query_segments=jnp.zeros((1, 4), int)), "given together"),
-        (dict(key_segments=jnp.zeros((1, 4), int)), "given together"),
-        (dict(key_valid=jnp.ones((1, 4))), "key_valid must be boolean"),
-    ],
-)
-def test_wrong_options_of_visible_are_named(change, message):
-    line = jnp.arange(4)[None]
-    with pytest.raises(ValueError, match=message):
-        unwrap(M.visible)(line, line, **change)
 
 
 def test_a_window_wider_than_any_text_hides_nothing():

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jtransformer.functional.norms import layer_norm, rms_norm
+from jtransformer.functional.norms import dynamic_tanh, layer_norm, rms_norm, scale_norm
 
 B, T, D = 2, 3, 7
 BOTH = pytest.mark.parametrize("norm", [layer_norm, rms_norm])
@@ -132,6 +132,10 @@ def test_epsilon_cannot_be_taken_for_a_size():
         unwrap(layer_norm)(jnp.ones(4), None, None, 12)
     with pytest.raises(TypeError, match="positional"):
         unwrap(rms_norm)(jnp.ones(4), None, 12)
+    # What a library returns in which twelve features are an epsilon of 12.
+    x = jnp.array([1.0, 2.0, 3.0, 4.0])
+    np.testing.assert_allclose(layer_norm(x, epsilon=12.0)[:2], [-0.412082, -0.137361], atol=1e-6)
+    np.testing.assert_allclose(layer_norm(x, epsilon=1e-6)[:2], [-1.341640, -0.447213], atol=1e-6)
 
 
 @BOTH
@@ -159,6 +163,7 @@ def test_null_identity_parameters(normal, norm):
         (layer_norm, dict(epsilon=0.1)),
         (rms_norm, dict(scale=jnp.full(D, 2.0))),
         (rms_norm, dict(epsilon=0.1)),
+        (rms_norm, dict(scale=jnp.zeros(D), scale_offset=3.0)),
     ],
 )
 def test_live_each_knob_changes_the_output(normal, norm, change):
@@ -185,3 +190,109 @@ def test_wrong_arguments_are_named(norm):
         unwrap(norm)(x, jnp.ones(1))
     with pytest.raises(ValueError, match="dtype=int32"):
         unwrap(norm)(jnp.ones(4, jnp.int32))
+
+
+def test_an_offset_is_added_to_the_scale_in_float32():
+    # In bfloat16 the sums would be 4.125 and 16.75.
+    scale = jnp.array([3.140625, 15.8125], jnp.bfloat16)
+    out = rms_norm(jnp.ones(2), scale, epsilon=0.0, scale_offset=1.0)
+    np.testing.assert_array_equal(out, [4.140625, 16.8125])
+
+
+def test_null_an_offset_of_one_makes_a_scale_of_zero_neutral(normal):
+    (x,) = normal((B, T, D))
+    np.testing.assert_array_equal(rms_norm(x, jnp.zeros(D), scale_offset=1.0), rms_norm(x))
+    np.testing.assert_array_equal(rms_norm(x, jnp.ones(D), scale_offset=0.0), rms_norm(x))
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_live_the_cast_before_the_scale_rounds_twice(normal, dtype):
+    x, scale = normal((64, 32), (32,), dtype=dtype)
+    plain = np.asarray(rms_norm(x.astype(jnp.float32)))
+    wide = np.asarray(scale, np.float32)
+    twice = (plain.astype(dtype).astype(np.float32) * wide).astype(dtype)
+    once = (plain * wide).astype(dtype)
+    for run in (rms_norm, jax.jit(rms_norm, static_argnames="cast")):
+        np.testing.assert_array_equal(run(x, scale, cast="before"), twice)
+        np.testing.assert_array_equal(run(x, scale, cast="after"), once)
+    assert np.mean(once != twice) > 0.1
+
+
+def test_null_the_cast_does_nothing_in_float32_and_keeps_small_halves(normal):
+    x, scale = normal((B, T, D), (D,))
+    np.testing.assert_array_equal(rms_norm(x, scale, cast="before"), rms_norm(x, scale))
+    small = rms_norm(jnp.array([1e-3, 52], jnp.float16), jnp.ones(2, jnp.float16), cast="before")
+    np.testing.assert_allclose(small, [2.72e-5, 1.414], rtol=2e-3)
+
+
+def test_scale_norm_gives_every_position_the_same_length(normal):
+    np.testing.assert_array_equal(
+        scale_norm(jnp.array([3.0, -4.0]), jnp.array(10.0), epsilon=0.0), [6, -8]
+    )
+    (x,) = normal((B, T, D))
+    lengths = jnp.linalg.norm(scale_norm(100 * x, jnp.array(2.5)), axis=-1)
+    np.testing.assert_allclose(lengths, np.full((B, T), 2.5), rtol=1e-6)
+
+
+def test_scale_norm_is_rms_norm_with_one_factor(normal):
+    (x,) = normal((B, T, D))
+    uniform = jnp.full(D, 2 / D**0.5)
+    found = scale_norm(x, jnp.array(2.0), epsilon=0.7)
+    np.testing.assert_allclose(found, rms_norm(x, uniform, epsilon=0.7 / D), rtol=1e-6)
+
+
+def test_epsilon_of_scale_norm_is_added_to_the_squared_length():
+    x, one = jnp.array([3e-3, 0.0]), jnp.array(1.0)
+    # 0.9967 were it added to the length, 1 were it a lower bound of the length.
+    np.testing.assert_allclose(scale_norm(x, one, epsilon=1e-5), [0.688247, 0], rtol=1e-5)
+    slope = jax.grad(lambda x: scale_norm(x, one, epsilon=1e-5).sum())(jnp.zeros(2))
+    np.testing.assert_allclose(slope, [1e5**0.5] * 2, rtol=1e-5)
+    assert jnp.isnan(scale_norm(jnp.zeros(2), one, epsilon=0.0)).all()
+
+
+def test_dynamic_tanh_by_hand():
+    x, alpha = jnp.array([[-2.0, 0.0, 1.0]]), jnp.array(0.5)
+    plain = [[-0.7615942, 0.0, 0.4621172]]
+    np.testing.assert_allclose(dynamic_tanh(x, alpha), plain, rtol=1e-6)
+    scale, bias = jnp.array([2.0, 2.0, -1.0]), jnp.array([0.0, 3.0, 1.0])
+    found = dynamic_tanh(x, alpha, scale, bias)
+    np.testing.assert_allclose(found, [[-1.5231884, 3.0, 0.5378828]], rtol=1e-6)
+    np.testing.assert_array_equal(
+        dynamic_tanh(x, alpha, jnp.ones(3), jnp.zeros(3)), dynamic_tanh(x, alpha)
+    )
+
+
+def test_dynamic_tanh_bounds_and_has_no_statistics(normal):
+    (x,) = normal((B, T, D), dtype=jnp.float16)
+    one = jnp.array(1.0)
+    assert jnp.abs(dynamic_tanh(1000 * x, one)).max() <= 1
+    # Unlike a norm it sees the scale of its input, and each entry alone.
+    assert not np.allclose(dynamic_tanh(2 * x, one), dynamic_tanh(x, one), atol=0.1)
+    np.testing.assert_array_equal(dynamic_tanh(x, one)[..., :2], dynamic_tanh(x[..., :2], one))
+
+
+def test_squares_overflow_from_a_known_length_on():
+    sign = jnp.array([1.0, -1.0, 1.0, -1.0])
+    for norm in (layer_norm, rms_norm, lambda x: scale_norm(x, jnp.array(2.0))):
+        np.testing.assert_allclose(norm(9.2e18 * sign), sign, rtol=1e-6)  # length 1.84e19
+        np.testing.assert_array_equal(norm(9.3e18 * sign), jnp.zeros(4))
+    # Layer norm takes the mean off first.
+    np.testing.assert_allclose(layer_norm(1e20 + 1e19 * sign[:2]), sign[:2], rtol=1e-5)
+
+
+def test_wrong_scales_and_casts_are_named():
+    x = jnp.ones((B, T, D))
+    with pytest.raises(ValueError, match=r"got scale=None, scale_offset=1.0; pass a scale of"):
+        rms_norm(x, scale_offset=1.0)
+    with pytest.raises(ValueError, match="Unknown cast 'never'; use 'after' or 'before'"):
+        unwrap(rms_norm)(x, jnp.ones(D), cast="never")
+    with pytest.raises(ValueError, match=r"scale must be a scalar array, got scale.shape=\(7,\)"):
+        unwrap(scale_norm)(x, jnp.ones(D))
+    with pytest.raises(ValueError, match=r"alpha must be a scalar array, got alpha.shape=\(1,\)"):
+        unwrap(dynamic_tanh)(x, jnp.ones(1))
+    with pytest.raises(ValueError, match=r"got bias.shape=\(1,\) for x.shape=\(2, 3, 7\)"):
+        unwrap(dynamic_tanh)(x, jnp.ones(()), None, jnp.ones(1))
+    with pytest.raises(ValueError, match="at least 0, got epsilon=-1.0"):
+        scale_norm(x, jnp.ones(()), epsilon=-1.0)
+    with pytest.raises(ValueError, match="dtype=int32"):
+        unwrap(scale_norm)(jnp.ones(4, jnp.int32), jnp.ones(()))

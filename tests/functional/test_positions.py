@@ -3,15 +3,20 @@
 import math
 from inspect import unwrap  # Reaches the function behind the tests' shape checker.
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jtransformer.functional.attention import dot_product_attention
+from jtransformer.functional.masks import visible
 from jtransformer.functional.positions import (
     learned_positions,
     sinusoidal_embedding,
     sinusoidal_positions,
+    token_positions,
 )
+from jtransformer.functional.rope import rope
 
 LAYOUTS = pytest.mark.parametrize("layout", ["interleaved", "concatenated"])
 
@@ -48,6 +53,7 @@ def test_worked_table(golden):
 
 
 def test_frequencies_and_odd_width():
+    """The exponent is doubled, the cosine has a frequency of its own, an odd width fails."""
     row = [0.841471, 0.540302, 0.010000, 0.999950]
     np.testing.assert_allclose(sinusoidal_positions(2, 4)[1], row, atol=1e-6)
     row = [0.841471, 0.540302, 0.025116, 0.999685, 0.000631]
@@ -70,14 +76,16 @@ def test_products_depend_on_the_offset_only(layout):
         np.testing.assert_allclose(products, products[0], atol=1e-5)
 
 
-def test_a_fixed_offset_is_a_rotation():
+@LAYOUTS
+def test_a_fixed_offset_is_a_rotation(layout):
     D, offset = 8, 5
-    table = np.asarray(sinusoidal_positions(40, D), np.float64)
+    table = np.asarray(sinusoidal_positions(40, D, layout=layout), np.float64)
     rotation = np.zeros((D, D))
     for i in range(D // 2):
-        angle = offset / 10_000 ** (2 * i / D)
-        block = slice(2 * i, 2 * i + 2)
-        rotation[block, block] = [
+        is_paired = layout == "interleaved"
+        angle = offset / 10_000 ** (2 * i / D if is_paired else i / (D // 2 - 1))
+        block = [2 * i, 2 * i + 1] if is_paired else [i, i + D // 2]
+        rotation[np.ix_(block, block)] = [
             [math.cos(angle), math.sin(angle)],
             [-math.sin(angle), math.cos(angle)],
         ]
@@ -135,3 +143,69 @@ def test_error_rows_name_width_and_layout():
         sinusoidal_embedding(jnp.arange(3), 1)
     with pytest.raises(ValueError, match="Unknown layout 'mixed'"):
         unwrap(sinusoidal_embedding)(jnp.arange(3), 4, layout="mixed")
+    with pytest.raises(ValueError, match="positions must be integers, got dtype=float32"):
+        unwrap(sinusoidal_embedding)(jnp.ones(3), 4)
+
+
+@pytest.mark.usefixtures("float64")
+@LAYOUTS
+def test_rows_at_given_positions_are_exact_in_double_precision(layout):
+    table = sinusoidal_positions(12, 7, layout=layout)
+    rows = sinusoidal_embedding(jnp.array([11, 0, 5]), 7, layout=layout)
+    assert rows.dtype == table.dtype == jnp.float64
+    np.testing.assert_allclose(rows, table[np.array([11, 0, 5])], atol=1e-14)
+
+
+VALID = jnp.array([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]], bool)
+
+
+def test_padding_on_the_left_shifts_no_position():
+    """A position is the column, or one counter is shared by all rows."""
+    found = token_positions(VALID)
+    np.testing.assert_array_equal(found, [[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]])
+    assert found.dtype == jnp.int32
+    one_more = jnp.concatenate([VALID, jnp.ones((2, 1), bool)], axis=1)
+    np.testing.assert_array_equal(token_positions(one_more)[:, -1], [3, 5])
+    # The same, from the lengths alone: one step, then a ragged chunk.
+    lengths = VALID.sum(1, dtype=jnp.int32)
+    np.testing.assert_array_equal(token_positions(VALID[:, :1] | True, first=lengths), [[3], [5]])
+    chunk = token_positions(VALID[:, :3], first=lengths)
+    np.testing.assert_array_equal(chunk, [[2, 2, 3], [5, 6, 7]])
+
+
+def test_positions_that_start_after_the_padding_id():
+    """RoBERTa's positions start at its padding id + 1, and its table is longer by as much."""
+    ids, padding = jnp.array([[0, 5, 6, 2, 1, 1]]), 1
+    found = token_positions(ids != padding, first=padding + 1)
+    np.testing.assert_array_equal(found, [[2, 3, 4, 5, 1, 1]])
+    table = jnp.ones((10, 4))
+    assert learned_positions(token_positions(jnp.ones((1, 8), bool), first=2), table).shape
+    with pytest.raises(ValueError, match=r"0 … 9 \(the rows of the table\), got 2 … 10"):
+        learned_positions(token_positions(jnp.ones((1, 9), bool), first=2), table)
+
+
+def test_a_padded_batch_equals_each_sequence_alone(normal):
+    @jax.jit
+    def read(q, k, v, valid):
+        positions = token_positions(valid)
+        mask = visible(positions, positions, key_valid=valid)
+        return dot_product_attention(rope(q, positions), rope(k, positions), v, mask=mask)
+
+    heads = normal(*[(2, 5, 3, 4)] * 3)
+    alone = read(*(x[:1, 2:] for x in heads), VALID[:1, 2:])
+    np.testing.assert_allclose(read(*heads, VALID)[:1, 2:], alone, atol=1e-6)
+
+
+def test_positions_of_tokens_compile_with_the_count_as_an_argument():
+    counted = jax.jit(lambda valid, first: token_positions(valid, first=first))
+    found = counted(VALID, jnp.array([0, 7]))
+    np.testing.assert_array_equal(found, [[0, 0, 0, 1, 2], [7, 8, 9, 10, 11]])
+
+
+def test_error_positions_of_tokens():
+    with pytest.raises(ValueError, match="first must not be negative, got first=-1"):
+        token_positions(VALID, first=-1)
+    with pytest.raises(ValueError, match=r"Boolean with the axes B T, got valid.shape=\(5,\)"):
+        unwrap(token_positions)(VALID[0])
+    with pytest.raises(ValueError, match="dtype=int32"):
+        unwrap(token_positions)(VALID.astype(jnp.int32))

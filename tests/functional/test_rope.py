@@ -7,13 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jtransformer.functional.attention import dot_product_attention
 from jtransformer.functional.rope import rope
+from jtransformer.functional.rope_scaling import YarnScaling
 
 B, T, N, H = 2, 5, 3, 8
 POSITIONS = jnp.tile(jnp.arange(T)[None], (B, 1))
 FAR = 131_072
 PAIRINGS = ["half", "interleaved"]
-turn = jax.jit(rope, static_argnames=("theta", "pairing"))
+turn = jax.jit(rope, static_argnames=("theta", "pairing", "rotary_width", "scaling"))
 BOTH = pytest.mark.parametrize("pairing", PAIRINGS)
 
 
@@ -89,6 +91,7 @@ def test_worked_scores_in_float32_far_out(golden, pairing):
 
 
 def test_pairings_by_hand():
+    """Weights of one pairing read with the other give other numbers, without an error."""
     # Frequencies 1 and 0.01.
     x = jnp.array([1.0, 2.0, 3.0, 4.0])[None, None, None]
     one = jnp.ones((1, 1), int)
@@ -116,6 +119,58 @@ def test_scores_depend_on_offset_only(normal, pairing):
 
     for shift in (17, FAR):
         np.testing.assert_allclose(scores(shift), scores(0), atol=1e-5)
+
+
+@BOTH
+def test_partial_turns_the_first_channels_as_a_narrow_head_and_passes_the_rest(normal, pairing):
+    (x,) = normal((B, T, N, H))
+    for width in (2, 6):
+        for dtype in (jnp.float32, jnp.bfloat16):
+            out = turn(x.astype(dtype), POSITIONS + FAR, pairing=pairing, rotary_width=width)
+            narrow = turn(x.astype(dtype)[..., :width], POSITIONS + FAR, pairing=pairing)
+            np.testing.assert_array_equal(out[..., :width], narrow)
+            np.testing.assert_array_equal(out[..., width:], x.astype(dtype)[..., width:])
+
+
+def test_partial_leaves_the_rest_unstretched(normal):
+    (x,) = normal((B, T, N, H))
+    scaling = YarnScaling(factor=4.0, original_length=64)
+    out = turn(x, POSITIONS, rotary_width=4, scaling=scaling)
+    np.testing.assert_array_equal(out[..., 4:], x[..., 4:])
+    assert not np.allclose(out[:, 0, :, :4], x[:, 0, :, :4])
+
+
+@pytest.mark.usefixtures("float64")
+@BOTH
+def test_worked_scores_of_a_partial_rotation(golden, pairing):
+    figures = golden("rope")
+    # By complex numbers: the first four channels turn by 1 and 0.01 radians per token.
+    expected = dict(half=1.2862576363429081, interleaved=4.0319172864567845)[pairing]
+    for at in ((5, 2), (20, 17), (1_000_005, 1_000_002)):
+        turned = [
+            turn(
+                jnp.array(figures[name])[None, None, None],
+                jnp.array([[position]]),
+                pairing=pairing,
+                rotary_width=4,
+            )
+            for name, position in zip("qk", at, strict=True)
+        ]
+        np.testing.assert_allclose(jnp.vdot(*turned), expected, atol=1e-9)
+
+
+@BOTH
+def test_attention_over_unturned_values_does_not_feel_a_shift(normal, pairing):
+    q, k, v = normal(*[(B, T, N, H)] * 3)
+
+    def read(shift, turn_values):
+        at = POSITIONS + shift
+        heads = [turn(x, at, pairing=pairing) for x in (q, k)]
+        values = turn(v, at, pairing=pairing) if turn_values else v
+        return dot_product_attention(*heads, values)
+
+    np.testing.assert_allclose(read(17, False), read(0, False), atol=1e-5)
+    assert not np.allclose(read(17, True), read(0, True), atol=0.1)
 
 
 @BOTH
@@ -151,6 +206,7 @@ def test_one_row_of_positions_serves_the_batch(normal):
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_low_precision_does_not_reach_the_angles(dtype):
+    """Positions cast to bfloat16 before the angle is formed merge: 15962 becomes 15936."""
     # 15962 is 15936 in bfloat16; its cosine is -0.908016, that of the other -0.267950.
     x = jnp.array([1.0, 0.0], dtype)[None, None, None]
     out = rope(x, jnp.array([[15_962]]))
@@ -169,6 +225,9 @@ def test_integer_types_of_positions(normal, position_dtype):
     [
         (7, {}, "even head width, got H=7"),
         (8, dict(theta=0.0), "theta must be positive, got theta=0.0"),
+        (7, dict(rotary_width=8), "rotary_width=8, H=7"),
+        (8, dict(rotary_width=3), "rotary_width must be even and in 2 … H, got rotary_width=3"),
+        (8, dict(rotary_width=0), "got rotary_width=0, H=8"),
         (8, dict(pairing="thirds"), "Unknown pairing 'thirds'; use 'half' or 'interleaved'"),
     ],
 )
@@ -177,8 +236,8 @@ def test_wrong_arguments_are_named(width, options, message):
         unwrap(rope)(jnp.ones((B, T, N, width)), POSITIONS, **options)
 
 
-def test_error_positions_that_would_be_misread(key):
-    x = jax.random.normal(key, (2, 5, 3, 8))
+def test_error_positions_that_would_be_misread():
+    x = jnp.ones((2, 5, 3, 8))
     with pytest.raises(ValueError, match="axes B T, B full or 1, got positions.shape="):
         unwrap(rope)(x, jnp.arange(5))
     with pytest.raises(ValueError, match="positions must be integers"):

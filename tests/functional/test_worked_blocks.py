@@ -99,9 +99,8 @@ def two_head_block(figures, x, *, placement="post", causal=False, off=None, norm
     def attention(h):
         q, k, v = (F.linear(h[None], kernel) for kernel in (wq, wk, wv))
         record["weights"] = F.attention_weights(q, k, mask=mask)[0]
-        heads = F.dot_product_attention(q, k, v, mask=mask)[0]
-        if off is not None:
-            heads = heads.at[:, off - 1].set(0)
+        heads_on = None if off is None else jnp.arange(2) != off - 1
+        heads = F.dot_product_attention(q, k, v, mask=mask, heads_on=heads_on)[0]
         record["heads"] = jnp.swapaxes(heads, 0, 1)
         record["attention"] = F.linear(heads, wo, axes=2)
         return record["attention"]
@@ -148,3 +147,47 @@ def test_permutation_is_followed_with_full_visibility_only(golden):
         block = functools.partial(two_head_block, figures["block"], causal=causal)
         difference = jnp.abs(block(x[rows])["output"] - block(x)["output"][rows]).max()
         np.testing.assert_allclose(difference, law[name], atol=1e-9)
+        pooled = [block(each)["output"].mean(axis=0) for each in (x[rows], x)]
+        assert np.allclose(*pooled, atol=1e-9) == (not causal)
+
+
+def test_two_sample_batch_reads_and_scores_by_two_arrays(golden, normal):
+    figures = golden("two_sample_batch")
+    names = ("source_valid", "input_valid", "loss_weights")
+    source_valid, valid, scored = (
+        jnp.array([figures[name][row] for row in "AB"], bool) for name in names
+    )
+    assert scored.sum() == figures["targets"] == 9
+    # The EOS of B is a key like any other, though what follows it is not scored.
+    assert figures["decoder_input"]["B"][3] == "EOS"
+    np.testing.assert_array_equal(np.argwhere(valid != scored), [[1, 3]])
+    line = jnp.arange(6)[None]
+    drawn = F.visible(line, line, key_valid=valid)
+    np.testing.assert_array_equal(drawn[0, 0], np.tril(np.ones((6, 6))))
+    of_B = [[1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0]] + [[1, 1, 1, 1, 0, 0]] * 3
+    np.testing.assert_array_equal(drawn[1, 0], of_B)
+    cross = F.cross_mask(6, source_valid)
+    np.testing.assert_array_equal(cross[1, 0], [[1, 1, 0, 0, 0, 0]] * 6)
+    target, memory, table = normal((2, 6, 4), (2, 6, 4), (7, 4), dtype=jnp.float64)
+
+    def read(target, memory, mask):
+        target, memory = target[:, :, None], memory[:, :, None]
+        own = F.dot_product_attention(target, target, target, mask=mask)
+        return (own + F.dot_product_attention(target, memory, memory, mask=cross))[:, :, 0]
+
+    def loss(target, memory, mask=drawn):
+        logits = F.readout(read(target, memory, mask), table)
+        labels = jnp.zeros((2, 6), jnp.int32)
+        sums = F.cross_entropy(logits, labels, scored.astype(jnp.float64))
+        return sums.loss_sum, sums.weight_sum
+
+    slopes = jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True))
+    (by_target, by_memory), weight_sum = slopes(target, memory)
+    assert weight_sum == 9
+    # Nothing comes from padding, nor from the EOS: it stands after all that is scored.
+    np.testing.assert_array_equal((by_target != 0).any(2), scored)
+    np.testing.assert_array_equal((by_memory != 0).any(2), source_valid)
+    # Where the future is visible the EOS is read, as a validity by scoring would forbid.
+    both_ways = [F.visible(line, line, causal=False, key_valid=keys) for keys in (valid, scored)]
+    losses = [jax.jit(loss)(target, memory, mask)[0] for mask in both_ways]
+    assert not np.allclose(*losses, atol=1e-3)

@@ -1,0 +1,146 @@
+"""Visibility as a value: which key positions a query may look at, drawn only where needed.
+
+A boolean mask of T queries and S keys holds T·S entries; what it is made of holds T + S. A
+`Visibility` keeps the latter and passes through `jit`, `vmap` and `scan` like an array, so that
+attention over blocks of queries draws one block of the mask at a time. `masks.visible` is its
+drawing.
+
+Sources: causal, Vaswani et al. 2017, sec. 3.2.3, https://arxiv.org/abs/1706.03762; prefix,
+Raffel et al. 2019, sec. 3.2.1, https://arxiv.org/abs/1910.10683; sliding window, Beltagy et
+al. 2020, sec. 3.1, https://arxiv.org/abs/2004.05150.
+"""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int
+
+FARTHEST = 2**30
+"""Positions lie below this, so that a sum of a position and a window stays in 32 bits."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Visibility:
+    """Which keys each query may look at, from positions, segments and validity.
+
+    All conditions that are given must hold at once.
+
+    Attributes:
+        query_positions: Token positions of the queries, counted from 0.
+        key_positions: Token positions of the keys, on the same count.
+        causal: Whether a query looks at its own and earlier positions only.
+        window: Looks at positions nearer than this only (the query's own is at distance 0),
+            before it and, where the future is visible, after it.
+        prefix_length: The first so many positions see each other and nothing else; later ones
+            see what causality lets them. One number, or one per batch row.
+        query_segments: Document of each query; a query sees only keys of its own document.
+        key_segments: Document of each key; given together with `query_segments`.
+        key_valid: Which keys are real tokens and no padding.
+
+    Raises:
+        ValueError: If `window` is below 1, `prefix_length` is negative or is given without
+            causality, only one of the segment arrays is given, or `key_valid` is not boolean.
+    """
+
+    query_positions: Int[Array, "#B T"]
+    key_positions: Int[Array, "#B S"]
+    _: dataclasses.KW_ONLY
+    causal: bool = True
+    window: int | None = None
+    prefix_length: int | Int[Array, ""] | Int[Array, "#B"] | None = None
+    query_segments: Int[Array, "#B T"] | None = None
+    key_segments: Int[Array, "#B S"] | None = None
+    key_valid: Bool[Array, "#B S"] | None = None
+
+    def __post_init__(self) -> None:
+        length = self.prefix_length
+        if length is not None and not self.causal:
+            raise ValueError("prefix_length needs causal=True; without causality all is visible.")
+        if isinstance(length, int | np.integer) and length < 0:
+            raise ValueError(f"prefix_length must be at least 0, got {length}.")
+        if self.window is not None and self.window < 1:
+            raise ValueError(
+                f"window must be at least 1, got window={self.window}; None means none."
+            )
+        if (self.query_segments is None) != (self.key_segments is None):
+            raise ValueError("query_segments and key_segments must be given together.")
+        if self.key_valid is not None:
+            require_boolean(self.key_valid, "key_valid")
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Shape `B 1 T S` of the drawn mask."""
+        arrays = [getattr(self, name) for name in ARRAYS]
+        rows = [jnp.shape(array)[:1] for array in arrays if array is not None]
+        (B,) = np.broadcast_shapes((1,), *(row for row in rows if row))
+        return B, 1, self.query_positions.shape[1], self.key_positions.shape[1]
+
+    def draw(self) -> Bool[Array, "B 1 T S"]:
+        """Draws the mask: True where the query may look."""
+        # Bytes would wrap around where a window is added to them.
+        query_BTx = self.query_positions.astype(jnp.int32)[:, :, None]
+        key_BxS = self.key_positions.astype(jnp.int32)[:, None, :]
+        if self.causal:
+            may_look = key_BxS <= query_BTx
+        else:
+            may_look = jnp.full(np.broadcast_shapes(query_BTx.shape, key_BxS.shape), True)
+        if self.prefix_length is not None:
+            length = jnp.asarray(self.prefix_length, jnp.int32)
+            may_look = may_look | (key_BxS < length.reshape(-1, 1, 1))
+        if self.window is not None:
+            # Sums, because the difference of unsigned positions wraps around.
+            window = min(self.window, FARTHEST)
+            near = (query_BTx < key_BxS + window) & (key_BxS < query_BTx + window)
+            may_look = may_look & near
+        if self.query_segments is not None and self.key_segments is not None:
+            same = self.query_segments[:, :, None] == self.key_segments[:, None, :]
+            may_look = may_look & same
+        if self.key_valid is not None:
+            may_look = may_look & self.key_valid[:, None, :]
+        return may_look[:, None]
+
+    def of_queries(self, start: int | Int[Array, ""], T: int) -> "Visibility":
+        """Returns the visibility of the T queries from `start` on; all keys stay."""
+        rows = {
+            name: jax.lax.dynamic_slice_in_dim(getattr(self, name), start, T, axis=1)
+            for name in ("query_positions", "query_segments")
+            if getattr(self, name) is not None
+        }
+        return dataclasses.replace(self, **rows)
+
+
+STATIC = ("causal", "window")
+ARRAYS = tuple(field.name for field in dataclasses.fields(Visibility) if field.name not in STATIC)
+
+
+def _flatten(visibility: Visibility) -> tuple[list[Any], tuple[Any, ...]]:
+    arrays = [(jax.tree_util.GetAttrKey(name), getattr(visibility, name)) for name in ARRAYS]
+    return arrays, tuple(getattr(visibility, name) for name in STATIC)
+
+
+def _unflatten(static: tuple[Any, ...], arrays: Iterable[Any]) -> Visibility:
+    # JAX puts shapes, axes and placeholders into the fields too, so nothing is checked here.
+    visibility = object.__new__(Visibility)
+    for name, value in zip((*ARRAYS, *STATIC), (*arrays, *static), strict=True):
+        object.__setattr__(visibility, name, value)
+    return visibility
+
+
+jax.tree_util.register_pytree_with_keys(Visibility, _flatten, _unflatten)
+
+
+def require_boolean(mask: Array, name: str) -> None:
+    """Refuses 0/1 arrays, which have two meanings in circulation.
+
+    Raises:
+        ValueError: If the dtype of `mask` is not bool.
+    """
+    if mask.dtype != jnp.bool_:
+        raise ValueError(
+            f"{name} must be boolean (True = may look), got dtype={mask.dtype}; write "
+            f"`{name} != 0` if nonzero means visible."
+        )

@@ -1,0 +1,140 @@
+"""Every variant: each knob is live and has a neutral value, and nothing leaks between rows."""
+
+import functools
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from catalogue import CATALOGUE
+from catalogue.row import draw, on_device
+
+from jtransformer import functional as F
+
+QUICKLY = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def each(field):
+    pairs = [(name, knob) for name, row in CATALOGUE.items() for knob in getattr(row, field)]
+    ids = [f"{name}: {knob}" for name, knob in pairs]
+    return pytest.mark.parametrize(("name", "knob"), pairs, ids=ids)
+
+
+@each("live")
+def test_live_each_knob_changes_the_output(name, knob):
+    row = CATALOGUE[name]
+    arrays = on_device(draw(row))
+    before = row.call(*arrays)
+    after = row.call(*arrays, **{knob: row.live[knob]})
+    assert before.shape != after.shape or not np.allclose(before, after, rtol=1e-3, atol=1e-6)
+
+
+@each("null")
+def test_null_each_knob_has_a_neutral_value(name, knob):
+    row = CATALOGUE[name]
+    arrays = on_device(draw(row))
+    neutral = row.call(*arrays, **{knob: row.null[knob]})
+    np.testing.assert_array_equal(neutral, row.without(knob).call(*arrays))
+
+
+@each("program")
+def test_live_an_option_of_the_program_changes_it_and_not_the_value(name, knob):
+    row = CATALOGUE[name]
+    arrays = on_device(draw(row))
+    changed = functools.partial(row.call, **{knob: row.program[knob]})
+    assert str(jax.make_jaxpr(changed)(*arrays)) != str(jax.make_jaxpr(row.call)(*arrays))
+    np.testing.assert_allclose(changed(*arrays), row.call(*arrays), atol=1e-5)
+
+
+BATCHED = {name: row for name, row in CATALOGUE.items() if row.batched}
+
+
+@pytest.mark.parametrize("row", BATCHED.values(), ids=BATCHED)
+def test_other_rows_of_the_batch_do_not_matter(row):
+    arrays = draw(row)
+    function = QUICKLY(row.call)
+    out = np.asarray(function(*on_device(arrays)))
+    for array in arrays[: row.batched]:
+        array[1] = array[1] ** 2 - 1
+    after = np.asarray(function(*on_device(arrays)))
+    np.testing.assert_array_equal(after[0], out[0])
+    assert not np.allclose(after[1], out[1])
+
+
+SEEING = {name: row for name, row in CATALOGUE.items() if row.sees_BTS is not None}
+
+
+@pytest.mark.parametrize("row", SEEING.values(), ids=SEEING)
+def test_an_output_depends_on_what_its_query_sees_and_on_nothing_else(row):
+    q, *sources = on_device(draw(row))
+
+    @QUICKLY
+    def slopes(*sources):
+        """How much each output position moves with each key and value: shape B T, then S."""
+
+        def positions(k, v):
+            weighted = jnp.cos(jnp.arange(out.size, dtype=out.dtype)).reshape(out.shape)
+            return (row.call(q, k, v, *sources[2:]) * weighted).sum((2, 3))
+
+        out = row.call(q, *sources)
+        by_k, by_v = jax.jacrev(positions, argnums=(0, 1))(*sources[:2])
+        return [jnp.abs(by).sum((4, 5)) for by in (by_k, by_v)]
+
+    for by in slopes(*sources):
+        by_BTS = np.stack([np.asarray(by[b, :, b]) for b in range(by.shape[0])])
+        # A softmax over one key does not depend on the key; its value is always felt.
+        assert (by_BTS[~row.sees_BTS] == 0).all()
+    assert (by_BTS[row.sees_BTS] != 0).all()
+
+
+def public_functions():
+    return {
+        name: inspect.unwrap(value)
+        for name, value in vars(F).items()
+        if name in F.__all__ and inspect.isfunction(value)
+    }
+
+
+# They take no activations, or return masks or integers: the tests of their own modules hold them
+# to values, and each of their options to a live and a null one.
+ROWLESS = {
+    "attention_backend",
+    "causal_mask",
+    "combine_masks",
+    "cross_mask",
+    "deepnorm",
+    "draw_deepnorm",
+    "draw_depth_scaled",
+    "draw_fan_in",
+    "draw_normal",
+    "draw_xavier",
+    "emit",
+    "padding_mask",
+    "prefix_mask",
+    "sample",
+    "segment_mask",
+    "visible",
+    "wait_k_mask",
+    "window_mask",
+}
+
+
+def test_every_public_function_of_arrays_has_a_row():
+    assert set(public_functions()) - ROWLESS - {row.public for row in CATALOGUE.values()} == set()
+    assert {row.public for row in CATALOGUE.values()} <= set(F.__all__)
+
+
+@pytest.mark.parametrize("kind", ["live", "null"])
+def test_every_option_of_every_function_has_a_live_and_a_null_test(kind):
+    missing = []
+    for name, function in public_functions().items():
+        rows = [row for row in CATALOGUE.values() if row.public == name]
+        tested = {knob for row in rows for knob in getattr(row, kind)}
+        if kind == "live":
+            tested |= {knob for row in rows for knob in row.program}
+        for option in inspect.signature(function).parameters.values():
+            needed = kind == "live" or option.default is not option.empty
+            if option.kind is option.KEYWORD_ONLY and needed and name not in ROWLESS:
+                missing += [f"{name}({option.name}=…)"] if option.name not in tested else []
+    assert not missing
