@@ -32,4 +32,5 @@ def angles(
     units = counts * with_rank(jnp.asarray(step_P), rank)
     last_turn = units.astype(jnp.float32) * (2 * math.pi / 2.0**32)
     rest = with_rank(jnp.asarray(rest_P, jnp.float32), rank)
-    return last_turn + counts.astype(jnp.float32) * rest
+    # The positions themselves: beyond 2^31 the counts are negative, one turn of the int32 back.
+    return last_turn + positions.astype(jnp.float32)[..., None] * rest

@@ -77,10 +77,11 @@ def over_query_blocks(
         blocks = jnp.moveaxis(q[:, :whole].reshape(B, n_blocks, rows, N, H), 1, 0)
         biases = None
         if bias is not None and bias_is_full:
+            # Split, not sliced: each step's gradient of a slice would be as large as the bias.
             b, n, _, s = bias.shape
             biases = jnp.moveaxis(bias[:, :, :whole].reshape(b, n, n_blocks, rows, s), 2, 0)
         _, out = jax.lax.scan(step, None, (starts, blocks, biases))
-        parts.append(jnp.moveaxis(out, 0, 1).reshape(B, whole, N, -1))
+        parts.append(jnp.moveaxis(out, 0, 1).reshape(B, whole, N, out.shape[-1]))
     if whole < T or not n_blocks:
         rest_bias = bias[:, :, whole:] if bias is not None and bias_is_full else None
         parts.append(jax.checkpoint(one)(whole, q[:, whole:], rest_bias))

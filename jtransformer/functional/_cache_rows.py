@@ -4,10 +4,8 @@ import functools
 import operator
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Int
 
 OVERFLOW = (
@@ -48,15 +46,6 @@ def check_tokens(
             f"At most {most} tokens can be appended at a time (the capacity, or the chunk of a "
             f"ring), got T={T}; append them in parts or make a larger cache."
         )
-
-
-def known(*arrays: Any) -> list[np.ndarray] | None:
-    """Returns the values of the arrays where all of them are known, which is outside a trace."""
-    for x in arrays:
-        if isinstance(x, Tracer) or (isinstance(x, jax.Array) and not x.is_fully_addressable):
-            return None
-    # NumPy's own arrays: jax ones would be traced, were this called while tracing.
-    return [np.asarray(x) for x in arrays]
 
 
 def fits(length: Any, real: Any, *marks: Any, limit: int) -> Any:

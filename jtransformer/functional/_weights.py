@@ -8,6 +8,39 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from jtransformer.functional._arrays import statistics_dtype, with_rank
+from jtransformer.functional.visibility import Visibility
+
+
+def check_heads(q: Array, k: Array, v: Array | None = None) -> tuple[int, int, int, int]:
+    """Returns the shape `B N T S` of the scores.
+
+    Raises:
+        ValueError: If queries, keys and values do not fit.
+    """
+    if v is not None and v.shape[:3] != k.shape[:3]:
+        raise ValueError(
+            f"k and v must agree in all axes but the last, got k.shape={k.shape}, "
+            f"v.shape={v.shape}."
+        )
+    B, T, N, H = q.shape
+    _, S, K, _ = k.shape
+    if k.shape != (B, S, K, H):
+        raise ValueError(
+            f"q and k must agree in batch and head width, got q.shape={q.shape}, k.shape={k.shape}."
+        )
+    if K == 0 or N % K:
+        raise ValueError(
+            f"The query heads must be a multiple of the key heads, got N={N}, K={K}; "
+            f"use a K out of {[heads for heads in range(1, N + 1) if N % heads == 0]}."
+        )
+    return B, N, T, S
+
+
+def silenced(x_BSKH: Array, mask: Array | Visibility | None) -> Array:
+    """Zeroes keys or values of padding: their weight is 0, but 0 times NaN is NaN."""
+    if not isinstance(mask, Visibility) or mask.key_valid is None:
+        return x_BSKH
+    return jnp.where(mask.key_valid[:, :, None, None], x_BSKH, 0)
 
 
 def softmax_weights(
@@ -21,7 +54,7 @@ def softmax_weights(
 ) -> Array:
     """Computes the weights `B N T S` in at least float32."""
     H = q.shape[-1]
-    scores_BNTS = per_group(jnp.swapaxes(q, 1, 2), k_BKHS, dtype=statistics_dtype(q))
+    scores_BNTS = _per_group(jnp.swapaxes(q, 1, 2), k_BKHS, dtype=statistics_dtype(q))
     scores_BNTS = scores_BNTS * (1 / math.sqrt(H) if scale is None else scale)
     if soft_cap is not None:
         scores_BNTS = soft_cap * jnp.tanh(scores_BNTS / soft_cap)
@@ -30,13 +63,13 @@ def softmax_weights(
     return _masked_softmax(scores_BNTS, mask)
 
 
-def read(weights_BNTS: Array, v_BKSV: Array) -> Array:
+def weighted_values(weights_BNTS: Array, v_BKSV: Array) -> Array:
     """Reads the values with the weights: `B T N Hv` in the dtype of the values."""
-    read_BNTV = per_group(weights_BNTS.astype(v_BKSV.dtype), v_BKSV)
+    read_BNTV = _per_group(weights_BNTS.astype(v_BKSV.dtype), v_BKSV)
     return jnp.swapaxes(read_BNTV, 1, 2)
 
 
-def per_group(left_BNTX: Array, right_BKXY: Array, *, dtype: Any = None) -> Array:
+def _per_group(left_BNTX: Array, right_BKXY: Array, *, dtype: Any = None) -> Array:
     """Multiplies the rows of each head with the matrix of its group.
 
     The G heads of a group are stacked into the rows of one product, so no head is repeated in

@@ -63,7 +63,9 @@ def gelu_tanh(x: Float[Array, "..."]) -> Float[Array, "..."]:
         at 41).
     """
     raised = x.astype(statistics_dtype(x))
-    inner = math.sqrt(2 / math.pi) * (raised + 0.044715 * raised * raised * raised)
+    # The tanh is 1 to the last digit long before 1e3, where the cube cannot overflow yet.
+    bounded = jnp.clip(raised, -1e3, 1e3)
+    inner = math.sqrt(2 / math.pi) * (bounded + 0.044715 * bounded * bounded * bounded)
     return (0.5 * raised * (1 + jnp.tanh(inner))).astype(x.dtype)
 
 

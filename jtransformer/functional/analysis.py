@@ -30,7 +30,8 @@ def jacobian_vector_product(
 ) -> Float[Array, "..."]:
     """Computes `J(x) tangent`: how the output moves when the input moves along the tangent.
 
-    Forward mode; the Jacobian is never formed.
+    Forward mode; the Jacobian is never formed. Attention inside needs its "plain" backend: "auto"
+    may choose cuDNN on an NVIDIA GPU, which has no forward mode.
 
     Args:
         function: The function.
@@ -93,7 +94,8 @@ def spectral_norm(
 
     The Jacobian is that of the whole array `x`; map the function over a batch for one value
     each. The error shrinks like `(s_2 / s_1)^(4 iterations)` with the two largest singular
-    values, so that a second one close to the first needs many: read `residual`.
+    values, so that a second one close to the first needs many: read `residual`. It needs
+    forward mode, as `jacobian_vector_product` does.
 
     Args:
         function: The function.
@@ -105,13 +107,19 @@ def spectral_norm(
         The value and its residual in at least float32, the direction in `x.dtype`.
 
     Raises:
-        ValueError: If `iterations` is less than 1.
+        ValueError: If `iterations` is less than 1, or the function is not real or has nothing to
+            map.
     """
     if iterations < 1:
         raise ValueError(f"iterations must be at least 1, got iterations={iterations}.")
     dtype = statistics_dtype(x)
     out, push = jax.linearize(function, x)
-    _, pull = jax.vjp(function, x)
+    if not jnp.issubdtype(out.dtype, jnp.floating) or 0 in (x.size, out.size):
+        raise ValueError(
+            "spectral_norm needs a real function of at least one entry, got "
+            f"{out.dtype}{out.shape} from x.shape={x.shape}."
+        )
+    pull = jax.linear_transpose(push, x)
 
     def stretched(v: Array) -> tuple[Array, Array]:
         """Returns `|J v|` and `J^T J v / |J v|`."""

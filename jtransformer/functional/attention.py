@@ -5,9 +5,9 @@ multi-query (K = 1) attention. It differs from `jax.nn.dot_product_attention` wh
 sees no key: there the answer is the mean of the values, here it is zero, with zero gradients.
 
 A hidden key has weight exactly 0, but 0 times NaN is NaN, forward and backward: keys and values
-must be finite where they are hidden too. Zeroing them here would cost a pass over the mask to
-find them; a `Visibility` names them in `key_valid`, so those, and those alone, are zeroed. Else
-say `jnp.where(valid[:, :, None, None], v, 0)`.
+must be finite where they are hidden too. Zeroing them here would cost a pass over the mask. A
+`Visibility` names padding in `key_valid`, and that is zeroed. With a drawn mask, pass
+`jnp.where(valid[:, :, None, None], v, 0)`, and `k` likewise.
 
 Sources: Vaswani et al. 2017, sec. 3.2, https://arxiv.org/abs/1706.03762; grouped queries,
 Ainslie et al. 2023, sec. 2.2, https://arxiv.org/abs/2305.13245; soft cap of the scores,
@@ -15,13 +15,20 @@ Gemma Team 2024, sec. 2, https://arxiv.org/abs/2408.00118; heads switched off, M
 2019, sec. 2.3, https://arxiv.org/abs/1905.10650.
 """
 
+import math
 from typing import Literal
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jtransformer.functional._blockwise import block_rows, over_query_blocks
-from jtransformer.functional._weights import fitted, read, softmax_weights
+from jtransformer.functional._weights import (
+    check_heads,
+    fitted,
+    silenced,
+    softmax_weights,
+    weighted_values,
+)
 from jtransformer.functional.attention_backends import attention_backend, fused, refusal
 from jtransformer.functional.dropout import dropout
 from jtransformer.functional.visibility import Visibility
@@ -62,7 +69,9 @@ def dot_product_attention(
         heads_on: False for a head that reads zeros, as if its rows of `w_o` were gone; nothing
             flows back into it. None is all heads.
         backend: Which program computes it, see `attention_backends`; "auto" is the answer of
-            `attention_backend` for these arguments. Results agree up to rounding.
+            `attention_backend` for these arguments, on an NVIDIA GPU perhaps cuDNN. That has no
+            forward mode: use "plain" for `jvp`, Hessians and `vmap` over a part of the
+            arguments. Results agree up to rounding.
 
     Returns:
         What each query head read, in `q.dtype`; scores and weights are at least float32.
@@ -72,12 +81,7 @@ def dot_product_attention(
             `soft_cap` or `dropout_rate` is out of range, or `backend` does not compute these
             arguments.
     """
-    if v.shape[:3] != k.shape[:3]:
-        raise ValueError(
-            f"k and v must agree in all axes but the last, got k.shape={k.shape}, "
-            f"v.shape={v.shape}."
-        )
-    shape = _shape_of_scores(q, k)
+    shape = check_heads(q, k, v)
     _require_options(soft_cap, dropout_rate)
     if heads_on is not None:
         _require_one_per_head(heads_on, shape[1])
@@ -92,7 +96,7 @@ def dot_product_attention(
     refused = refusal(chosen, q, k, v, soft_cap=soft_cap, drops=drops)
     if refused:
         raise ValueError(f"backend={backend!r} {refused}; use 'auto' or 'plain'.")
-    k, v = _silenced(k, mask), _silenced(v, mask)
+    k, v = silenced(k, mask), silenced(v, mask)
     if chosen == "fused":
         out = fused(q, k, v, mask=_drawn(mask), bias=bias, scale=scale)
     else:
@@ -102,7 +106,8 @@ def dot_product_attention(
             weights = softmax_weights(
                 q, keys_BKHS, mask=mask, bias=bias, scale=scale, soft_cap=soft_cap
             )
-            return read(dropout(weights, rate=dropout_rate, key=key), values_BKSV).astype(q.dtype)
+            weights = dropout(weights, rate=dropout_rate, key=key)
+            return weighted_values(weights, values_BKSV).astype(q.dtype)
 
         if chosen == "blockwise":
             out = over_query_blocks(attend, q, mask=mask, bias=bias, rows=block_rows(shape))
@@ -124,43 +129,42 @@ def attention_weights(
 ) -> Float[Array, "B N T S"]:
     """Computes how much each query head reads from each key, before any dropout.
 
-    Arguments and errors are those of `dot_product_attention`. Called beside it under `jit` with
-    the same arguments, on the "plain" backend, the weights are computed once for both.
+    `softmax(cap(scale q kᵀ) + bias, masked)`. Called beside `dot_product_attention` under `jit`
+    with the same arguments, on the "plain" backend, the weights are computed once for both.
+
+    Args:
+        q: Queries.
+        k: Keys.
+        mask: True where a query may look; axes `T S` or `B N T S`, each full or 1; or a
+            `Visibility`.
+        bias: Added to the scores after the cap; axes as for `mask`.
+        scale: Factor of the scores; None is `1/sqrt(H)`.
+        soft_cap: Bounds the scores by `soft_cap tanh(score / soft_cap)`; None is no bound.
 
     Returns:
         The weights in `q.dtype`. A row sums to 1, or to 0 where the query sees no key; a
         hidden key has weight exactly 0.
+
+    Raises:
+        ValueError: If shapes do not fit, N is no multiple of K, `mask` is not boolean, or
+            `soft_cap` is not positive.
     """
-    shape = _shape_of_scores(q, k)
+    shape = check_heads(q, k)
     _require_options(soft_cap, 0.0)
     mask = _fitted_mask(mask, shape)
     bias = None if bias is None else fitted(bias, shape, "bias")
-    keys_BKHS = jnp.transpose(_silenced(k, mask), (0, 2, 3, 1))
+    keys_BKHS = jnp.transpose(silenced(k, mask), (0, 2, 3, 1))
     weights_BNTS = softmax_weights(
         q, keys_BKHS, mask=_drawn(mask), bias=bias, scale=scale, soft_cap=soft_cap
     )
     return weights_BNTS.astype(q.dtype)
 
 
-def _shape_of_scores(q: Array, k: Array) -> tuple[int, int, int, int]:
-    """Returns `B N T S`, and refuses queries and keys that do not fit."""
-    B, T, N, H = q.shape
-    _, S, K, _ = k.shape
-    if k.shape != (B, S, K, H):
-        raise ValueError(
-            f"q and k must agree in batch and head width, got q.shape={q.shape}, k.shape={k.shape}."
-        )
-    if K == 0 or N % K:
-        raise ValueError(
-            f"The query heads must be a multiple of the key heads, got N={N}, K={K}; "
-            f"use a K out of {[heads for heads in range(1, N + 1) if N % heads == 0]}."
-        )
-    return B, N, T, S
-
-
 def _require_options(soft_cap: float | None, dropout_rate: float) -> None:
-    if soft_cap is not None and not soft_cap > 0:
-        raise ValueError(f"soft_cap must be positive, got {soft_cap}; None means no cap.")
+    if soft_cap is not None and not 0 < soft_cap < math.inf:
+        raise ValueError(
+            f"soft_cap must be positive and finite, got {soft_cap}; None means no cap."
+        )
     if not 0 <= dropout_rate < 1:
         raise ValueError(f"dropout_rate must lie in [0, 1), got dropout_rate={dropout_rate}.")
 
@@ -197,10 +201,3 @@ def _fitted_mask(
 
 def _drawn(mask: Array | Visibility | None) -> Array | None:
     return mask.draw() if isinstance(mask, Visibility) else mask
-
-
-def _silenced(x_BSKH: Array, mask: Array | Visibility | None) -> Array:
-    """Zeroes keys or values of padding: their weight is 0, but 0 times NaN is NaN."""
-    if not isinstance(mask, Visibility) or mask.key_valid is None:
-        return x_BSKH
-    return jnp.where(mask.key_valid[:, :, None, None], x_BSKH, 0)

@@ -60,8 +60,8 @@ def attention_backend(
         soft_cap: Bound of the scores.
         dropout_rate: Probability with which a weight is zeroed.
         key: Random key of the dropout; None drops nothing.
-        platform: "gpu", "tpu" or "cpu"; None is the default one of this process, where "gpu"
-            counts only if it is NVIDIA's, of compute capability 8.0 or newer.
+        platform: "gpu" or "cuda", "tpu" or "cpu"; None is the default one of this process, where
+            "gpu" counts only if it is NVIDIA's, of compute capability 8.0 or newer.
 
     Returns:
         The name of the backend.
@@ -154,7 +154,9 @@ def fused(
         # A row of -inf alone is 0/0 there; as a mask it is a row that sees nothing.
         finite = ~jnp.isneginf(bias)
         mask = finite if mask is None else mask & finite
-        bias = jnp.where(finite, bias, 0).astype(statistics_dtype(q))
+        # JAX hides a key by 0.7 of the lowest number; a bias below that would show it again.
+        lowest = 0.1 * float(jnp.finfo(statistics_dtype(q)).min)
+        bias = jnp.maximum(jnp.where(finite, bias, 0).astype(statistics_dtype(q)), lowest)
     if by_cudnn:
         arrays, implementation = (q, k, v), "cudnn"
         given = (

@@ -18,16 +18,24 @@ and takes nothing more. `KVCache.check` turns a mark into an error.
 
 import dataclasses
 import math
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
-from jtransformer.functional import _cache_rows as rows
+from jtransformer.functional._arrays import known, require_integers
+from jtransformer.functional._cache_rows import (
+    OVERFLOW,
+    REWIND,
+    can_rewind,
+    check_tokens,
+    fits,
+    places,
+    refuse,
+)
+from jtransformer.functional._values import register_value
 from jtransformer.functional.visibility import FARTHEST
 
 
@@ -160,7 +168,7 @@ class KVCache:
             valid: As for `append`. Padding has the position of the token before it, or of the
                 first one where there is none.
         """
-        numbers = rows.places(self.length.shape[0], T, valid)
+        numbers = places(self.length.shape[0], T, valid)
         return self.length[:, None] + jnp.maximum(numbers, 0)
 
     def append(
@@ -187,27 +195,27 @@ class KVCache:
                 or it is known that a row overflows.
         """
         most = self.capacity if self.chunk is None else self.chunk
-        rows.check_tokens((k, v), (self.k, self.v), valid, most=most)
+        check_tokens((k, v), (self.k, self.v), valid, most=most)
         B, T = k.shape[:2]
         real = np.full((B, T), True) if valid is None else valid
         state = (self.length, real, self.overflowed, self.rewind_refused)
-        if (values := rows.known(*state)) is not None:
+        if (values := known(*state)) is not None:
             new = values[1].sum(axis=1)
-            refused = ~rows.fits(*values, limit=self._limit)
-            rows.refuse(refused, rows.OVERFLOW, length=values[0], new=new, limit=self._limit)
-        fits = rows.fits(*state, limit=self._limit)
+            refused = ~fits(*values, limit=self._limit)
+            refuse(refused, OVERFLOW, length=values[0], new=new, limit=self._limit)
+        takes = fits(*state, limit=self._limit)
         count = real.sum(axis=1, dtype=jnp.int32)
-        positions = self.length[:, None] + rows.places(B, T, valid)
+        positions = self.length[:, None] + places(B, T, valid)
         # What is not stored gets slots of its own beyond the end, where a scatter drops it.
         beyond = self.capacity + np.arange(T, dtype=np.int32)[None]
-        slots = jnp.where(real & fits[:, None], positions % self.capacity, beyond)
+        slots = jnp.where(real & takes[:, None], positions % self.capacity, beyond)
         batch = np.arange(B, dtype=np.int32)[:, None]
 
         def stored(old: Array, new: Array) -> Array:
             at = old.at[batch, slots]
             return at.set(new.astype(old.dtype), mode="drop", unique_indices=True)
 
-        length = jnp.where(fits, self.length + count, self.length)
+        length = jnp.where(takes, self.length + count, self.length)
         return dataclasses.replace(
             self,
             k=stored(self.k, k),
@@ -242,15 +250,20 @@ class KVCache:
             ValueError: If it is known that a length is negative or beyond that of a row, or
                 that a ring has overwritten what a query at that position would read.
         """
-        if isinstance(length, int) and not 0 <= length <= self._limit:
+        if isinstance(length, int | np.integer) and not 0 <= length <= self._limit:
             raise ValueError(f"length must lie in 0 … {self._limit}, got length={length}.")
-        kept = np.asarray(length, np.int32) if isinstance(length, int) else length
-        if (values := rows.known(kept, self.length, self.oldest)) is not None:
+        is_number = isinstance(length, int | np.integer)
+        kept = np.asarray(length, np.int32) if is_number else length
+        require_integers(kept, "length")
+        # Bytes are widened, and the rest clipped before it is converted: 64 bits would wrap around.
+        kept = kept.astype(jnp.int32) if kept.dtype.itemsize < 4 else kept
+        kept = kept.clip(max=FARTHEST).astype(jnp.int32)
+        if (values := known(kept, self.length, self.oldest)) is not None:
             rewound, length_now, oldest = np.broadcast_arrays(*values)
-            refused = ~rows.can_rewind(rewound, length_now, oldest, window=self.window)
-            rows.refuse(refused, rows.REWIND, to=rewound, length=length_now, oldest=oldest)
-        kept = jnp.broadcast_to(kept.astype(jnp.int32), self.length.shape)
-        can = rows.can_rewind(kept, self.length, self.oldest, window=self.window)
+            refused = ~can_rewind(rewound, length_now, oldest, window=self.window)
+            refuse(refused, REWIND, to=rewound, length=length_now, oldest=oldest)
+        kept = jnp.broadcast_to(kept, self.length.shape)
+        can = can_rewind(kept, self.length, self.oldest, window=self.window)
         return dataclasses.replace(
             self,
             length=jnp.where(can, kept, self.length),
@@ -265,8 +278,8 @@ class KVCache:
             ValueError: If a row is marked; the message names the rows.
         """
         length = np.asarray(self.length)
-        rows.refuse(np.asarray(self.overflowed), rows.OVERFLOW, length=length, limit=self._limit)
-        rows.refuse(np.asarray(self.rewind_refused), rows.REWIND, length=length)
+        refuse(np.asarray(self.overflowed), OVERFLOW, length=length, limit=self._limit)
+        refuse(np.asarray(self.rewind_refused), REWIND, length=length)
 
     @property
     def _limit(self) -> int:
@@ -276,18 +289,4 @@ class KVCache:
 LEAVES = ("k", "v", "length", "oldest", "overflowed", "rewind_refused")
 STATIC = ("window", "chunk")
 
-
-def _flatten(cache: KVCache) -> tuple[list[Any], tuple[Any, ...]]:
-    leaves = [(jax.tree_util.GetAttrKey(name), getattr(cache, name)) for name in LEAVES]
-    return leaves, tuple(getattr(cache, name) for name in STATIC)
-
-
-def _unflatten(static: tuple[Any, ...], leaves: Iterable[Any]) -> KVCache:
-    # JAX puts shapes, axes and placeholders into the fields too, so nothing is checked here.
-    cache = object.__new__(KVCache)
-    for name, value in zip((*LEAVES, *STATIC), (*leaves, *static), strict=True):
-        object.__setattr__(cache, name, value)
-    return cache
-
-
-jax.tree_util.register_pytree_with_keys(KVCache, _flatten, _unflatten)
+register_value(KVCache, leaves=LEAVES, static=STATIC)

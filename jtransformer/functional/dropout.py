@@ -22,6 +22,7 @@ def dropout(
     Raises:
         ValueError: If `rate` does not lie in [0, 1).
     """
+    rate = float(rate)  # a NumPy float64 is a float, but one whose dtype would count
     if not 0 <= rate < 1:
         raise ValueError(f"A dropout rate must lie in [0, 1), got rate={rate}.")
     if key is None or rate == 0:

@@ -10,10 +10,9 @@ tying, Press and Wolf 2016, sec. 3, https://arxiv.org/abs/1608.05859; hidden sta
 """
 
 import jax.numpy as jnp
-import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
+from jtransformer.functional._arrays import known
 from jtransformer.functional.linear import linear
 
 
@@ -28,7 +27,8 @@ def embed(
     Args:
         tokens: Rows to look up, in 0 … V - 1. Ids are refused where their values are known,
             which is outside a traced function; inside, one beyond the table reads its nearest
-            row (never a row of NaN), so data are checked where they enter a program.
+            row (never a row of NaN), so data are checked where they enter a program. For this
+            a call outside a trace reads the ids back to the host.
         table: One row per token id.
         scale: Multiplies the rows, such as `sqrt(D)`; it is rounded to the table's dtype first,
             as the models do that need it (`sqrt(3072)` is 55.5 in bfloat16). None is none.
@@ -37,10 +37,8 @@ def embed(
         ValueError: If an id whose value is known lies beyond the table.
     """
     V = table.shape[0]
-    if not isinstance(tokens, Tracer) and tokens.size:
-        # NumPy's own array: a jax one would be traced, were this called while tracing.
-        known = np.asarray(tokens)
-        low, high = int(known.min()), int(known.max())
+    if tokens.size and (values := known(tokens)) is not None:
+        low, high = int(values[0].min()), int(values[0].max())
         if low < 0 or high >= V:
             raise ValueError(
                 f"Ids must lie in 0 … {V - 1} (the rows of the table), got {low} … {high}."

@@ -45,7 +45,11 @@ FFN_KINDS: Mapping[str, FFNKind] = MappingProxyType(
         "bilinear": FFNKind(gated=True, activation=activations.identity),
     }
 )
-"""Every named kind of feed-forward sublayer; the one place that says what a name means."""
+"""Every named kind of feed-forward sublayer; the one place that says what a name means.
+
+"geglu" has the exact GELU, while T5 v1.1 and Gemma gate with its tanh form: for their weights call
+`gated_feed_forward` with `gelu_tanh`.
+"""
 
 
 def feed_forward(

@@ -31,6 +31,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jtransformer.functional._arrays import raised_dtype
+
 Distribution = Literal["normal", "truncated_normal", "uniform"]
 """Shape of a distribution whose mean is 0 and whose deviation is given."""
 DISTRIBUTIONS: tuple[Distribution, ...] = get_args(Distribution)
@@ -54,11 +56,12 @@ def draw_normal(
         distribution: With or without the tails beyond two deviations.
 
     Raises:
-        ValueError: If the deviation is negative or the distribution unknown.
+        ValueError: If the deviation is negative, the distribution unknown, or `dtype` is no
+            floating-point type.
     """
-    if deviation < 0:
+    if not deviation >= 0:
         raise ValueError(f"deviation must be at least 0, got deviation={deviation}.")
-    _check_distribution(distribution, DISTRIBUTIONS[:2])
+    _check_distribution(distribution, ("normal", "truncated_normal"))
     if distribution == "normal":
         return _drawn(jax.nn.initializers.normal(deviation), key, shape, dtype)
     # Deviation of a standard normal variable cut at ±2: 0.8796.
@@ -87,8 +90,8 @@ def draw_fan_in(
         distribution: Shape of the distribution.
 
     Raises:
-        ValueError: If there is no fan-in axis, an axis does not exist or is named twice, or
-            the distribution is unknown.
+        ValueError: If there is no fan-in axis, an axis does not exist or is named twice, the
+            distribution is unknown, or `dtype` is no floating-point type.
     """
     _check_distribution(distribution, DISTRIBUTIONS)
     axes = _axes(shape, fan_in_axes, stacked_axes)
@@ -118,8 +121,8 @@ def draw_xavier(
         distribution: Shape of the distribution; the paper's is "uniform".
 
     Raises:
-        ValueError: If there is no fan-in axis, an axis does not exist or is named twice, or
-            the distribution is unknown.
+        ValueError: If there is no fan-in axis, an axis does not exist or is named twice, the
+            distribution is unknown, or `dtype` is no floating-point type.
     """
     _check_distribution(distribution, DISTRIBUTIONS)
     axes = _axes(shape, fan_in_axes, stacked_axes)
@@ -152,7 +155,8 @@ def draw_depth_scaled(
         distribution: With or without the tails beyond two deviations.
 
     Raises:
-        ValueError: If `layers` or `branches` is less than 1, or as in `draw_normal`.
+        ValueError: If `layers` or `branches` is less than 1, the deviation is negative, the
+            distribution unknown, or `dtype` is no floating-point type.
     """
     if layers < 1 or branches < 1:
         raise ValueError(
@@ -176,8 +180,8 @@ def draw_deepnorm(
 
     The gain is `init_gain` for the value and output projections and for every matrix of the
     feed-forward sublayer, 1 for query and key. A packed projection has two gains: draw its
-    parts one by one. The authors' later code (torchscale) divides the values of its usual
-    initialisers by `1 / init_gain` instead, whatever these are.
+    parts one by one. The authors' later code (torchscale) multiplies the values of its usual
+    initialisers by `init_gain` instead, whatever these are.
 
     Args:
         key: Random key, consumed once.
@@ -189,7 +193,8 @@ def draw_deepnorm(
         stacked_axes: Axes along which kernels of their own are stacked, such as layers.
 
     Raises:
-        ValueError: If the part is unknown, or as in `draw_xavier`.
+        ValueError: If the part is unknown, there is no fan-in axis, an axis does not exist or is
+            named twice, or `dtype` is no floating-point type.
     """
     gains = {"query": 1.0, "key": 1.0, "value": init_gain, "out": init_gain, "ffn": init_gain}
     if part not in gains:
@@ -203,8 +208,10 @@ def _drawn(start: Callable[..., Array], key: Array, shape: Sequence[int], dtype:
     """Returns the values of an initialiser, drawn in at least float32."""
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ValueError(f"Initial values need a floating-point dtype, got dtype={dtype}.")
-    drawn_dtype = dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32
-    return start(key, tuple(shape), drawn_dtype).astype(dtype)
+    if 0 in shape:
+        # The fans of an empty kernel would be divided by.
+        return jnp.zeros(tuple(shape), dtype)
+    return start(key, tuple(shape), raised_dtype(dtype)).astype(dtype)
 
 
 def _check_distribution(distribution: str, known: tuple[str, ...]) -> None:
@@ -221,7 +228,7 @@ def _axes(
     rank = len(shape)
     named = [*fan_in_axes, *stacked_axes]
     places = [axis % rank if -rank <= axis < rank else None for axis in named]
-    if not fan_in_axes or None in places or len(set(places)) < len(places):
+    if len(fan_in_axes) == 0 or None in places or len(set(places)) < len(places):
         raise ValueError(
             f"fan_in_axes (at least one) and stacked_axes must be different axes of the kernel, "
             f"got fan_in_axes={tuple(fan_in_axes)}, stacked_axes={tuple(stacked_axes)} for "

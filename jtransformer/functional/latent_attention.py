@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jtransformer.functional._arrays import statistics_dtype
+from jtransformer.functional._weights import silenced
 from jtransformer.functional.attention import dot_product_attention
 from jtransformer.functional.linear import linear
 from jtransformer.functional.visibility import Visibility
@@ -72,6 +73,10 @@ def latent_attention(
     """
     _check(q, latent, w_k, w_v)
     _check_rotary(q, latent, q_rotary, k_rotary)
+    # Before the projections, whose gradients are products with the latent.
+    latent = silenced(latent[:, :, None], mask)[:, :, 0]
+    if k_rotary is not None:
+        k_rotary = silenced(k_rotary[:, :, None], mask)[:, :, 0]
     if scale is None:
         rotary_width = 0 if q_rotary is None else q_rotary.shape[-1]
         scale = 1 / math.sqrt(q.shape[-1] + rotary_width)

@@ -7,6 +7,8 @@ by token, and what decoding has to keep is that sum, whose size does not depend 
 Source: Katharopoulos et al. 2020, sec. 3.2 to 3.4, https://arxiv.org/abs/2006.16236. Where we
 differ: the causal sum goes through chunks of tokens, quadratic inside a chunk, which is the
 same function; no epsilon is added to the normaliser, and where it is zero the answer is zero.
+Values must be finite, later ones too, since inside a chunk they are multiplied by zero; and
+features whose products fall below the smallest float count as zero.
 """
 
 from collections.abc import Callable
@@ -14,9 +16,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
-from jtransformer.functional._arrays import statistics_dtype, with_rank
+from jtransformer.functional._arrays import raised_dtype, statistics_dtype, with_rank
+from jtransformer.functional._weights import check_heads
 from jtransformer.functional.activations import elu_plus_one
 
 FeatureMap = Callable[[Float[Array, "..."]], Float[Array, "..."]]
@@ -36,7 +40,7 @@ class LinearAttentionState(NamedTuple):
 
     @classmethod
     def empty(
-        cls, B: int, K: int, C: int, Hv: int, *, dtype: jnp.dtype | type = jnp.float32
+        cls, B: int, K: int, C: int, Hv: int, *, dtype: DTypeLike = jnp.float32
     ) -> "LinearAttentionState":
         """Returns the state before the first token.
 
@@ -46,7 +50,15 @@ class LinearAttentionState(NamedTuple):
             C: Width of the features; that of a key head for `elu_plus_one`.
             Hv: Width of a value head.
             dtype: In which the tokens are added up; at least float32.
+
+        Raises:
+            ValueError: If `dtype` is no floating-point type of at least 32 bits.
         """
+        if not jnp.issubdtype(dtype, jnp.floating) or raised_dtype(dtype) != jnp.dtype(dtype):
+            raise ValueError(
+                f"dtype must be a floating-point type of at least 32 bits, got dtype={dtype}; the "
+                "sums lose what they add in fewer."
+            )
         return cls(jnp.zeros((B, K, C, Hv), dtype), jnp.zeros((B, K, C), dtype))
 
 
@@ -154,21 +166,7 @@ def linear_attention_step(
 
 
 def _check(q: Array, k: Array, v: Array, key_valid: Array | None) -> None:
-    N, K = q.shape[2], k.shape[2]
-    if v.shape[:3] != k.shape[:3]:
-        raise ValueError(
-            f"k and v must agree in all axes but the last, got k.shape={k.shape}, "
-            f"v.shape={v.shape}."
-        )
-    if (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]):
-        raise ValueError(
-            f"q and k must agree in batch and head width, got q.shape={q.shape}, k.shape={k.shape}."
-        )
-    if K == 0 or N % K:
-        raise ValueError(
-            f"The query heads must be a multiple of the key heads, got N={N}, K={K}; "
-            f"use a K out of {[heads for heads in range(1, N + 1) if N % heads == 0]}."
-        )
+    check_heads(q, k, v)
     if key_valid is None:
         return
     fits = key_valid.shape in ((1, k.shape[1]), k.shape[:2])

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax.core import eval_jaxpr
 from jaxtyping import Array, Bool, Float, Int, Real
 
-from jtransformer.functional._arrays import statistics_dtype, with_rank
+from jtransformer.functional._arrays import raised_dtype, statistics_dtype, with_rank
 
 
 class CrossEntropy(NamedTuple):
@@ -81,19 +81,18 @@ def cross_entropy(
         )
     dtype = statistics_dtype(logits)
     raised = logits.astype(dtype)
-    # A byte would wrap around when it is compared with the size of a larger vocabulary.
-    labels = labels.astype(jnp.int32)
-    V = logits.shape[-1]
+    label_smoothing, z_loss = float(label_smoothing), float(z_loss)
+    is_token, labels = _within(labels, logits.shape[-1])
     if weights is None:
         weights = jnp.ones(labels.shape, dtype)
     else:
         weights = weights.astype(dtype)
         counted = weights != 0
         raised = jnp.where(counted[..., None], raised, 0)
-        labels = jnp.where(counted, labels, 0)
+        is_token = is_token | ~counted
     # A look-up of one logit: comparing every id with the label is 1.8 times as slow on CPU.
     label_logit = jnp.take_along_axis(raised, labels[..., None], axis=-1, mode="clip")[..., 0]
-    label_logit = jnp.where((labels >= 0) & (labels < V), label_logit, jnp.nan)
+    label_logit = jnp.where(is_token, label_logit, jnp.nan)
     log_z = jax.nn.logsumexp(raised, axis=-1)
     nll = log_z - label_logit
     loss = nll
@@ -139,8 +138,8 @@ def chunked_cross_entropy(
         head: Makes logits `R V` from states `R D`, each row by itself, for any number of rows.
             It may close over parameters: they get their gradients, summed over the chunks in
             at least float32. It is traced, and once more if a shorter chunk is left over.
-        chunk_size: Positions whose logits exist at a time. A chunk takes every so-and-so-many-th
-            position, so that a batch that lies on many devices keeps all of them busy.
+        chunk_size: Positions whose logits exist at a time. Chunk i of n takes the positions
+            i, i + n, i + 2n, …, so that a batch spread over devices keeps all of them busy.
         label_smoothing: As for `cross_entropy`.
         z_loss: As for `cross_entropy`.
         reference: As for `cross_entropy`.
@@ -170,6 +169,17 @@ def chunked_cross_entropy(
         last = jax.checkpoint(_of_rows(head, rest[0], options))(rest)
         total = jax.tree.map(jnp.add, total, last)
     return total
+
+
+def _within(labels: Array, V: int) -> tuple[Array, Array]:
+    """Says which labels are tokens; and the labels as int32, with 0 in the place of the others.
+
+    Compared before they are converted: 64 bits would wrap around into the vocabulary. Bytes are
+    widened, since they cannot be compared with a larger number.
+    """
+    wide = labels.astype(jnp.int32) if labels.dtype.itemsize < 4 else labels
+    is_token = (wide >= 0) & (wide < V)
+    return is_token, jnp.where(is_token, wide, 0).astype(jnp.int32)
 
 
 def _spread(logits: Array, log_z: Array, reference: Array | None) -> Array:
@@ -226,7 +236,7 @@ def _of_rows(
 
 
 def _is_low(x: Array) -> bool:
-    return jnp.issubdtype(x.dtype, jnp.floating) and jnp.finfo(x.dtype).bits < 32
+    return jnp.issubdtype(x.dtype, jnp.floating) and raised_dtype(x.dtype) != x.dtype
 
 
 def _check_positions(x: Array, labels: Array, weights: Array | None, *, of: str) -> None:
@@ -250,5 +260,5 @@ def _check(
     _check_positions(logits, labels, weights, of="logits")
     if not 0 <= label_smoothing < 1:
         raise ValueError(f"label_smoothing must lie in [0, 1), got {label_smoothing}.")
-    if z_loss < 0:
+    if not z_loss >= 0:
         raise ValueError(f"z_loss must be at least 0, got {z_loss}.")

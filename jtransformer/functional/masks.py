@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
-from jtransformer.functional._arrays import with_rank
+from jtransformer.functional._arrays import require_integers, with_rank
 from jtransformer.functional.visibility import Visibility, require_boolean
 
 
@@ -37,27 +37,25 @@ def visible(
 ) -> Bool[Array, "B 1 T S"]:
     """Says which keys each query may look at, from positions, segments and validity.
 
-    All conditions that are given must hold at once. It is the drawing of a `Visibility`,
-    which attention also takes undrawn.
+    It is the drawing of a `Visibility`, which attention also takes undrawn and which says what
+    each condition means. All that are given must hold at once.
 
     Args:
         query_positions: Token positions of the queries, counted from 0.
         key_positions: Token positions of the keys, on the same count.
         causal: Whether a query looks at its own and earlier positions only.
-        window: Looks at positions nearer than this only (the query's own is at distance 0),
-            before it and, where the future is visible, after it.
-        prefix_length: The first so many positions see each other and nothing else; later ones
+        window: Looks at positions nearer than this only.
+        prefix_length: Positions before this see each other and nothing after it; later ones
             see what causality lets them. One number, or one per batch row.
-        query_segments: Document of each query; a query sees only keys of its own document.
-        key_segments: Document of each key; given together with `query_segments`.
+        query_segments: Document of each query.
+        key_segments: Document of each key.
         key_valid: Which keys are real tokens and no padding.
 
     Returns:
         True where the query may look.
 
     Raises:
-        ValueError: If `window` is below 1, `prefix_length` is negative or is given without
-            causality, only one of the segment arrays is given, or `key_valid` is not boolean.
+        ValueError: As `Visibility`.
     """
     return Visibility(
         query_positions,
@@ -177,7 +175,18 @@ def segment_mask(
     Args:
         query_segments: Number of the document of each query.
         key_segments: Number of the document of each key.
+
+    Raises:
+        ValueError: If the numbers are not integers, or have other axes.
     """
+    require_integers(query_segments, "query_segments")
+    require_integers(key_segments, "key_segments")
+    shapes = query_segments.shape, key_segments.shape
+    if {len(shape) for shape in shapes} != {2} or shapes[0][0] != shapes[1][0]:
+        raise ValueError(
+            "Segments must have the axes B T and B S, got "
+            f"query_segments.shape={shapes[0]}, key_segments.shape={shapes[1]}."
+        )
     return (query_segments[:, :, None] == key_segments[:, None, :])[:, None]
 
 

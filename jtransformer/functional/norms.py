@@ -7,7 +7,8 @@ Epsilon is added inside the root. The functions accept epsilon = 0; then a const
 epsilon > 0 it gives zeros.
 
 Squares are summed as they are: from a length of 1.84e19 on (1.34e154 in float64), of the vector
-or for layer norm of what is left without the mean, the sum overflows and the output is zeros.
+or for layer norm of what is left without the mean, the sum overflows and the output is zeros
+(NaN where a mean overflows as well).
 Dividing by the largest entry first would move that edge, at the price of one more pass.
 
 Published RMS norms differ in where the scale enters; in float32 these are one function:
@@ -19,7 +20,7 @@ Published RMS norms differ in where the scale enters; in float32 these are one f
   the scale is cast too and the result has the dtype of x.)
 
 Sources: Ba, Kiros and Hinton 2016, sec. 3, https://arxiv.org/abs/1607.06450; Zhang and
-Sennrich 2019, sec. 3, https://arxiv.org/abs/1910.07467; ScaleNorm, Nguyen and Salazar 2019,
+Sennrich 2019, sec. 4, https://arxiv.org/abs/1910.07467; ScaleNorm, Nguyen and Salazar 2019,
 sec. 2, https://arxiv.org/abs/1910.05895; DyT, Zhu et al. 2025, sec. 4,
 https://arxiv.org/abs/2503.10622. The published models are read as in Hugging Face transformers
 5.24 (`models/{gemma,olmo2,llama,t5}`).
@@ -32,7 +33,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jtransformer.functional._arrays import statistics_dtype, with_rank
+from jtransformer.functional._arrays import raised_dtype, statistics_dtype, with_rank
 
 
 def layer_norm(
@@ -184,7 +185,7 @@ def _rounded(x: Array, dtype: jnp.dtype) -> Array:
 
     XLA may drop a conversion to a narrower type that is converted back for the next product.
     """
-    if jnp.finfo(dtype).bits < 32:
+    if raised_dtype(dtype) != dtype:
         # The exponent keeps its eight bits: with five, small float16 numbers would become 0.
         x = jax.lax.reduce_precision(x, exponent_bits=8, mantissa_bits=jnp.finfo(dtype).nmant)
     return x.astype(dtype)
@@ -197,7 +198,7 @@ def _check_scalar(name: str, value: Array) -> None:
 
 def check_norm(x: Array, parameters: dict[str, Array | None], epsilon: float = 0.0) -> None:
     """Refuses a negative epsilon and parameters of another width."""
-    if epsilon < 0:
+    if not epsilon >= 0:
         raise ValueError(f"epsilon must be at least 0, got epsilon={epsilon}.")
     for name, value in parameters.items():
         if value is not None and value.shape != x.shape[-1:]:

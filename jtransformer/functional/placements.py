@@ -15,7 +15,7 @@ class Placement(NamedTuple):
     """What the name of a placement stands for.
 
     Attributes:
-        norms: Options of `residual` that hold a norm, in the order of the data's way.
+        norms: Options of `residual` that hold a norm, in the order in which the data pass them.
         final_norm: Whether the stack ends with a norm of its own, before the head.
         deepnorm: Whether `stream_scale` and the initial values take the factors of `deepnorm`.
     """
@@ -59,30 +59,33 @@ class DeepNorm(NamedTuple):
 
 
 def deepnorm(*, encoder_layers: int = 0, decoder_layers: int = 0) -> DeepNorm:
-    """Computes alpha and beta of DeepNorm for N encoder and M decoder layers.
+    """Computes alpha and beta of DeepNorm for the layers of one stack or two.
 
     One stack alone, of L layers: `alpha = (2 L)^(1/4)`, `beta = (8 L)^(-1/4)`. With both, the
-    encoder has `alpha = 0.81 (N^4 M)^(1/16)`, `beta = 0.87 (N^4 M)^(-1/16)` and the decoder,
-    whose layers have three sublayers, `alpha = (3 M)^(1/4)`, `beta = (12 M)^(-1/4)`.
+    encoder has `alpha = 0.81 (L_encoder^4 L_decoder)^(1/16)` and
+    `beta = 0.87 (L_encoder^4 L_decoder)^(-1/16)`; the decoder, whose layers have three
+    sublayers, has `alpha = (3 L_decoder)^(1/4)` and `beta = (12 L_decoder)^(-1/4)`.
 
     Args:
-        encoder_layers: Layers of the encoder, N; 0 where there is none.
-        decoder_layers: Layers of the decoder, M; 0 where there is none.
+        encoder_layers: Layers of the encoder, L_encoder; 0 where there is none.
+        decoder_layers: Layers of the decoder, L_decoder; 0 where there is none.
 
     Raises:
         ValueError: If a number is negative or both are 0.
     """
-    N, M = encoder_layers, decoder_layers
-    if min(N, M) < 0 or N + M == 0:
+    L_encoder, L_decoder = encoder_layers, decoder_layers
+    if min(L_encoder, L_decoder) < 0 or L_encoder + L_decoder == 0:
         raise ValueError(
-            f"deepnorm needs the layers of at least one stack, got encoder_layers={N}, "
-            f"decoder_layers={M}; use 0 for the stack that is not there."
+            f"deepnorm needs the layers of at least one stack, got encoder_layers={L_encoder}, "
+            f"decoder_layers={L_decoder}; use 0 for the stack that is not there."
         )
-    if N and M:
-        both = (N**4 * M) ** (1 / 16)
+    if L_encoder and L_decoder:
+        both = (L_encoder**4 * L_decoder) ** (1 / 16)
         return DeepNorm(
             encoder=DeepNormFactors(0.81 * both, 0.87 / both),
-            decoder=DeepNormFactors((3 * M) ** 0.25, (12 * M) ** -0.25),
+            decoder=DeepNormFactors((3 * L_decoder) ** 0.25, (12 * L_decoder) ** -0.25),
         )
-    alone = DeepNormFactors((2 * (N + M)) ** 0.25, (8 * (N + M)) ** -0.25)
-    return DeepNorm(encoder=alone if N else None, decoder=alone if M else None)
+    alone = DeepNormFactors(
+        (2 * (L_encoder + L_decoder)) ** 0.25, (8 * (L_encoder + L_decoder)) ** -0.25
+    )
+    return DeepNorm(encoder=alone if L_encoder else None, decoder=alone if L_decoder else None)

@@ -19,7 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jtransformer.functional._arrays import statistics_dtype, with_rank
+from jtransformer.functional._arrays import require_integers, statistics_dtype, with_rank
+from jtransformer.functional._distances import relative_positions as distances
 
 
 def t5_bucket(
@@ -50,8 +51,7 @@ def t5_bucket(
         ValueError: If the buckets cannot be divided among the directions, or `max_distance` lies
             within the buckets of one distance each.
     """
-    if not jnp.issubdtype(relative_positions.dtype, jnp.integer):
-        raise ValueError(f"Positions must be integers, got dtype={relative_positions.dtype}.")
+    require_integers(relative_positions, "relative_positions")
     n_directions = 2 if bidirectional else 1
     n_each = n_buckets // n_directions
     if n_buckets % n_directions or n_each < 2:
@@ -64,8 +64,12 @@ def t5_bucket(
             f"max_distance must exceed the {n_each // 2} buckets of one distance each, "
             f"got max_distance={max_distance}, n_buckets={n_buckets}."
         )
-    # Clipped first: the largest int32 distances have no negative.
-    relative = jnp.clip(relative_positions.astype(jnp.int32), -max_distance, max_distance)
+    # Bytes are widened, and the rest clipped before it is converted: the lowest int32 has no
+    # negative, and 64 bits would wrap around.
+    wide = relative_positions
+    wide = wide.astype(jnp.int32) if wide.dtype.itemsize < 4 else wide
+    low = 0 if jnp.issubdtype(wide.dtype, jnp.unsignedinteger) else -max_distance
+    relative = wide.clip(low, max_distance).astype(jnp.int32)
     distance = jnp.abs(relative) if bidirectional else jnp.maximum(-relative, 0)
     starts = with_rank(jnp.asarray(_starts(n_each, max_distance)[1:]), distance.ndim + 1)
     bucket = jnp.sum(distance[..., None] >= starts, axis=-1, dtype=jnp.int32)
@@ -99,7 +103,7 @@ def t5_bias(
         ValueError: If the positions do not fit, or as `t5_bucket`.
     """
     buckets_BTS = t5_bucket(
-        _relative(query_positions, key_positions),
+        distances(query_positions, key_positions),
         bidirectional=bidirectional,
         n_buckets=table.shape[0],
         max_distance=max_distance,
@@ -122,7 +126,7 @@ def alibi_slopes(N: int) -> Float[Array, " N"]:
     """
     if N < 1:
         raise ValueError(f"ALiBi needs at least one head, got N={N}.")
-    power = 1 << (N.bit_length() - 1)
+    power = 1 << (int(N).bit_length() - 1)
     own = np.arange(1, power + 1) / power
     between = np.arange(1, 2 * (N - power), 2) / (2 * power)
     return jnp.asarray(2.0 ** (-8 * np.concatenate([own, between])), jnp.result_type(float))
@@ -153,30 +157,13 @@ def alibi_bias(
         ValueError: If the positions do not fit.
     """
     dtype = statistics_dtype(slopes)
-    distance_BTS = jnp.abs(_relative(query_positions, key_positions)).astype(dtype)
+    distance_BTS = jnp.abs(distances(query_positions, key_positions)).astype(dtype)
     bias = -slopes.astype(dtype)[None, :, None, None] * distance_BTS[:, None]
     if dtype != slopes.dtype:
         # Else a query whose keys are all far away would get a softmax over -inf alone.
         most = float(jnp.finfo(slopes.dtype).max)
         bias = jnp.clip(bias, -most, most)
     return bias.astype(slopes.dtype)
-
-
-def _relative(
-    query_positions: Int[Array, "#B T"], key_positions: Int[Array, "#B S"]
-) -> Int[Array, "B T S"]:
-    """Subtracts query positions from key positions, in int32."""
-    for name, positions in (("query", query_positions), ("key", key_positions)):
-        if not jnp.issubdtype(positions.dtype, jnp.integer):
-            raise ValueError(f"Positions must be integers, got {name} dtype={positions.dtype}.")
-    shapes = query_positions.shape, key_positions.shape
-    if {len(shape) for shape in shapes} != {2} or len({shape[0] for shape in shapes} - {1}) > 1:
-        raise ValueError(
-            "Positions must have the axes B T and B S, each B full or 1, got "
-            f"query_positions.shape={shapes[0]}, key_positions.shape={shapes[1]}."
-        )
-    query, key = query_positions.astype(jnp.int32), key_positions.astype(jnp.int32)
-    return key[:, None, :] - query[:, :, None]
 
 
 def _starts(n_each: int, max_distance: int) -> np.ndarray:

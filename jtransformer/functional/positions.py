@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jtransformer.functional._angles import angles
+from jtransformer.functional._arrays import require_integers
 from jtransformer.functional.embedding import embed
 
 
@@ -27,7 +28,7 @@ def sinusoidal_positions(
     "interleaved" is the paper's: feature 2i is `sin(t w)` and feature 2i + 1 is `cos(t w)` with
     `w = 10000^(-2i/D)`; an odd width ends with a sine. "concatenated" has all sines, then all
     cosines, with its own frequencies `w = 10000^(-i/(C - 1))` for C = D // 2 pairs; an odd
-    width ends with zeros. The two are no permutation of each other.
+    width ends with zeros. In general the two are no permutation of each other.
 
     Args:
         T: Number of positions.
@@ -43,19 +44,15 @@ def sinusoidal_positions(
     """
     if T < 0 or D < 2:
         raise ValueError(f"Sinusoidal positions need T >= 0 and D >= 2, got T={T}, D={D}.")
-    positions_Tx = np.arange(T, dtype=np.float64)[:, None]
+    angle = np.arange(T, dtype=np.float64)[:, None] * _radians_per_token(D, layout)
     table_TD = np.zeros((T, D))
     if layout == "interleaved":
-        angle = positions_Tx * 10_000.0 ** (-np.arange(0, D, 2) / D)
         table_TD[:, 0::2] = np.sin(angle)
         table_TD[:, 1::2] = np.cos(angle[:, : D // 2])
-    elif layout == "concatenated":
+    else:
         C = D // 2
-        angle = positions_Tx * 10_000.0 ** (-np.arange(C) / max(C - 1, 1))
         table_TD[:, :C] = np.sin(angle)
         table_TD[:, C : 2 * C] = np.cos(angle)
-    else:
-        raise ValueError(f"Unknown layout {layout!r}; use 'interleaved' or 'concatenated'.")
     return jnp.asarray(table_TD, jnp.result_type(float))
 
 
@@ -80,24 +77,18 @@ def sinusoidal_embedding(
         every 32-bit position.
 
     Raises:
-        ValueError: If D is too small or `layout` is unknown.
+        ValueError: If positions are not integers, D is too small or `layout` is unknown.
     """
-    if not jnp.issubdtype(positions.dtype, jnp.integer):
-        raise ValueError(f"positions must be integers, got dtype={positions.dtype}.")
+    require_integers(positions, "positions")
     if D < 2:
         raise ValueError(f"Sinusoidal positions need D >= 2, got D={D}.")
     dtype = jnp.result_type(float)
+    angle = angles(positions, _radians_per_token(D, layout), dtype)
     if layout == "interleaved":
-        angle = angles(positions, 10_000.0 ** (-np.arange(0, D, 2) / D), dtype)
         pairs = jnp.stack([jnp.sin(angle), jnp.cos(angle)], axis=-1)
         return pairs.reshape(*positions.shape, -1)[..., :D]
-    if layout == "concatenated":
-        C = D // 2
-        frequencies = 10_000.0 ** (-np.arange(C) / max(C - 1, 1))
-        angle = angles(positions, frequencies, dtype)
-        rest = jnp.zeros((*positions.shape, D - 2 * C), dtype)
-        return jnp.concatenate([jnp.sin(angle), jnp.cos(angle), rest], axis=-1)
-    raise ValueError(f"Unknown layout {layout!r}; use 'interleaved' or 'concatenated'.")
+    rest = jnp.zeros((*positions.shape, D % 2), dtype)
+    return jnp.concatenate([jnp.sin(angle), jnp.cos(angle), rest], axis=-1)
 
 
 def learned_positions(
@@ -140,8 +131,18 @@ def token_positions(
             "valid must be Boolean with the axes B T, got "
             f"valid.shape={valid.shape}, dtype={valid.dtype}."
         )
-    if isinstance(first, int) and first < 0:
+    if isinstance(first, int | np.integer) and first < 0:
         raise ValueError(f"first must not be negative, got first={first}.")
     before_Bx = jnp.asarray(first, jnp.int32).reshape(-1, 1) - 1
     counted = jnp.cumsum(valid, axis=1, dtype=jnp.int32) + before_Bx
     return jnp.where(valid, counted, jnp.maximum(before_Bx, 0))
+
+
+def _radians_per_token(D: int, layout: str) -> np.ndarray:
+    """Returns by how much the angle of each pair of features grows from token to token."""
+    if layout == "interleaved":
+        return 10_000.0 ** (-np.arange(0, D, 2) / D)
+    if layout == "concatenated":
+        C = D // 2
+        return 10_000.0 ** (-np.arange(C) / max(C - 1, 1))
+    raise ValueError(f"Unknown layout {layout!r}; use 'interleaved' or 'concatenated'.")

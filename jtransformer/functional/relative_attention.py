@@ -20,9 +20,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jtransformer.functional._arrays import statistics_dtype
-from jtransformer.functional._weights import read
+from jtransformer.functional._distances import relative_positions
+from jtransformer.functional._weights import check_heads, silenced, weighted_values
 from jtransformer.functional.attention import attention_weights, dot_product_attention
 from jtransformer.functional.dropout import dropout
+from jtransformer.functional.visibility import Visibility
 
 
 def relative_attention(
@@ -34,7 +36,7 @@ def relative_attention(
     *,
     query_positions: Int[Array, "#B T"],
     key_positions: Int[Array, "#B S"],
-    mask: Bool[Array, "..."] | None = None,
+    mask: Bool[Array, "..."] | Visibility | None = None,
     scale: float | None = None,
     dropout_rate: float = 0.0,
     key: PRNGKeyArray | None = None,
@@ -53,7 +55,7 @@ def relative_attention(
         value_table: The same for values; None adds nothing to them.
         query_positions: Token positions of the queries.
         key_positions: Token positions of the keys, on the same count.
-        mask: True where a query may look; axes `T S` or `B N T S`, each full or 1.
+        mask: As for `dot_product_attention`.
         scale: Factor of the scores; None is `1/sqrt(H)`.
         dropout_rate: As for `dot_product_attention`; a dropped weight reads neither value.
         key: As for `dot_product_attention`.
@@ -65,6 +67,7 @@ def relative_attention(
         ValueError: If a table has an even number of rows or another width, positions are not
             integers or not one per token, or as `dot_product_attention`.
     """
+    check_heads(q, k, v)
     M = _rows(key_table, "key_table", k.shape[-1])
     index_BTS = _row_index(query_positions, key_positions, M)
     if index_BTS.shape[1:] != (q.shape[1], k.shape[1]):
@@ -82,15 +85,14 @@ def relative_attention(
         return dot_product_attention(
             q, k, v, mask=mask, bias=bias, scale=scale, dropout_rate=dropout_rate, key=key
         )
-    if _rows(value_table, "value_table", v.shape[-1]) != M or v.shape[:3] != k.shape[:3]:
+    if _rows(value_table, "value_table", v.shape[-1]) != M:
         raise ValueError(
-            "The tables must have the same rows, and k and v the same heads, got "
-            f"key_table.shape={key_table.shape}, value_table.shape={value_table.shape}, "
-            f"k.shape={k.shape}, v.shape={v.shape}."
+            "The tables must have the same rows, got "
+            f"key_table.shape={key_table.shape}, value_table.shape={value_table.shape}."
         )
     weights_BNTS = attention_weights(q, k, mask=mask, bias=bias, scale=scale)
     weights_BNTS = dropout(weights_BNTS, rate=dropout_rate, key=key)
-    own_BTNV = read(weights_BNTS, jnp.swapaxes(v, 1, 2))
+    own_BTNV = weighted_values(weights_BNTS, jnp.swapaxes(silenced(v, mask), 1, 2))
     sums_BNTM = _gather(weights_BNTS.astype(dtype), index_BTS, M)
     added_BTNV = jnp.einsum("BNTM,MV->BTNV", sums_BNTM, value_table.astype(dtype))
     return (own_BTNV.astype(dtype) + added_BTNV).astype(q.dtype)
@@ -137,18 +139,8 @@ def _rows(table: Array, name: str, width: int | None) -> int:
 
 def _row_index(query_positions: Array, key_positions: Array, M: int) -> Array:
     """Finds the row of each query and key, in int32."""
-    shapes = query_positions.shape, key_positions.shape
-    for positions in (query_positions, key_positions):
-        if not jnp.issubdtype(positions.dtype, jnp.integer):
-            raise ValueError(f"Positions must be integers, got dtype={positions.dtype}.")
-    if {len(shape) for shape in shapes} != {2} or len({shape[0] for shape in shapes} - {1}) > 1:
-        raise ValueError(
-            "Positions must have the axes B T and B S, each B full or 1, got "
-            f"query_positions.shape={shapes[0]}, key_positions.shape={shapes[1]}."
-        )
-    # Bytes would wrap around where they are subtracted.
-    query, key = query_positions.astype(jnp.int32), key_positions.astype(jnp.int32)
-    return jnp.clip(key[:, None, :] - query[:, :, None], -(M // 2), M // 2) + M // 2
+    distance_BTS = relative_positions(query_positions, key_positions)
+    return jnp.clip(distance_BTS, -(M // 2), M // 2) + M // 2
 
 
 def _spread(by_row_BNTM: Array, index_BTS: Array) -> Array:

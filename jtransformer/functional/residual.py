@@ -5,7 +5,8 @@ a learned scalar `branch_scale` that starts at 0 is ReZero, one learned factor p
 LayerScale. Multipliers change the function: they are never a detail of the implementation.
 
 Sources: post, Vaswani et al. 2017, sec. 3.1, https://arxiv.org/abs/1706.03762; pre, Xiong et
-al. 2020, sec. 3, https://arxiv.org/abs/2002.04745; sandwich, Kim et al. 2025 (Peri-LN), sec. 3,
+al. 2020, sec. 3, https://arxiv.org/abs/2002.04745; sandwich, Ding et al. 2021 (CogView),
+https://arxiv.org/abs/2105.13290, and Kim et al. 2025 (Peri-LN), sec. 3,
 https://arxiv.org/abs/2502.02732; branch, OLMo Team 2024, sec. 3,
 https://arxiv.org/abs/2501.00656; stream scale, Wang et al. 2022 (DeepNet), sec. 4,
 https://arxiv.org/abs/2203.00555; branch scale, Bachlechner et al. 2020 (ReZero), sec. 3,
@@ -144,7 +145,7 @@ def _finished(
     branch: Array, x: Array, norm: Transform | None, rate: float, key: PRNGKeyArray | None
 ) -> Array:
     """Returns a branch as it enters the sum, but for its factor."""
-    branch = _normed(branch, norm)
+    branch = _normed(branch, norm).astype(x.dtype)
     if branch.shape != x.shape:
         raise ValueError(
             f"A branch must keep the shape of the stream, got branch.shape={branch.shape} for "

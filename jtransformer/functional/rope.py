@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jtransformer.functional._angles import angles
-from jtransformer.functional._arrays import statistics_dtype
+from jtransformer.functional._arrays import require_integers, statistics_dtype
 from jtransformer.functional.rope_scaling import RopeScaling, attention_factor, rope_frequencies
 
 
@@ -54,7 +54,8 @@ def rope(
 
     Raises:
         ValueError: If the rotary width is odd or beyond the head, `theta` is not positive,
-            `pairing` is unknown, or the extension is not defined for them.
+            `pairing` is unknown, positions are not integers or have other axes (their batch is
+            1 or that of `x`), or the extension is not defined for them.
     """
     H = x.shape[-1]
     if rotary_width is None and H % 2:
@@ -64,9 +65,8 @@ def rope(
         raise ValueError(
             f"rotary_width must be even and in 2 … H, got rotary_width={rotary_width}, H={H}."
         )
-    if not jnp.issubdtype(positions.dtype, jnp.integer):
-        raise ValueError(f"positions must be integers, got dtype={positions.dtype}.")
-    if positions.ndim != 2 or positions.shape[1] != x.shape[1]:
+    require_integers(positions, "positions")
+    if positions.shape not in ((1, x.shape[1]), x.shape[:2]):
         raise ValueError(
             f"positions must have the axes B T, B full or 1, got positions.shape={positions.shape} "
             f"for x.shape={x.shape}."

@@ -76,10 +76,10 @@ class Llama3Scaling:
     def __post_init__(self):
         _check_factor(self.factor)
         _check_length(self.original_length)
-        if not 0 < self.low_frequency_factor < self.high_frequency_factor:
+        if not 0 < self.low_frequency_factor < self.high_frequency_factor < math.inf:
             raise ValueError(
-                "low_frequency_factor must be positive and below high_frequency_factor, got "
-                f"low_frequency_factor={self.low_frequency_factor}, "
+                "low_frequency_factor must be positive and below a finite high_frequency_factor, "
+                f"got low_frequency_factor={self.low_frequency_factor}, "
                 f"high_frequency_factor={self.high_frequency_factor}."
             )
 
@@ -114,15 +114,15 @@ class YarnScaling:
     def __post_init__(self):
         _check_factor(self.factor)
         _check_length(self.original_length)
-        if not 0 < self.beta_slow < self.beta_fast:
+        if not 0 < self.beta_slow < self.beta_fast < math.inf:
             raise ValueError(
-                f"beta_slow must be positive and below beta_fast, got beta_slow={self.beta_slow}, "
-                f"beta_fast={self.beta_fast}."
+                "beta_slow must be positive and below a finite beta_fast, got "
+                f"beta_slow={self.beta_slow}, beta_fast={self.beta_fast}."
             )
-        if self.attention_factor is not None and not self.attention_factor > 0:
+        if self.attention_factor is not None and not 0 < self.attention_factor < math.inf:
             raise ValueError(
-                f"attention_factor must be positive, got attention_factor={self.attention_factor}; "
-                "None computes it from the factor."
+                "attention_factor must be positive and finite, got "
+                f"attention_factor={self.attention_factor}; None computes it from the factor."
             )
         if self.ramp not in ("whole_planes", "planes", "rotations"):
             raise ValueError(
@@ -169,7 +169,7 @@ def rope_frequencies(
                     "NTKScaling changes the base, which a single plane does not have, got width=2; "
                     "use LinearScaling."
                 )
-            return rope_frequencies(width, theta=theta * factor ** (width / (width - 2)))
+            return rope_frequencies(width, theta=theta * float(factor) ** (width / (width - 2)))
         case Llama3Scaling(low_frequency_factor=low, high_frequency_factor=high):
             kept_P = _kept_by_turns(radians_per_token_P * scaling.original_length, low, high)
         case YarnScaling(beta_slow=low, beta_fast=high, ramp="rotations"):
@@ -226,7 +226,7 @@ def _check_factor(factor: float) -> None:
 
 
 def _check_length(original_length: int) -> None:
-    if original_length < 1:
+    if not 1 <= original_length < math.inf:
         raise ValueError(
             f"original_length must be a number of tokens, got original_length={original_length}."
         )

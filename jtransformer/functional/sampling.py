@@ -100,7 +100,8 @@ def sampling_log_probabilities(
 
     Args:
         logits: Unnormalised scores; -inf rules a token out.
-        temperature: Divides the logits; 0 is its limit, all on the first of the greatest.
+        temperature: Divides the logits; 0 puts all of it on the greatest logit, the
+            first of equals.
         top_k: Keeps this many of the most probable tokens; one beyond V keeps all.
         top_p: Keeps the smallest set of most probable tokens whose probabilities sum to this
             or more, at least one token. A sum that misses it by rounding (8 of them, 1e-6 in
@@ -117,6 +118,8 @@ def sampling_log_probabilities(
     """
     _check(temperature, top_k, top_p, min_p)
     dtype = statistics_dtype(logits)
+    temperature = float(temperature)  # a NumPy float64 is a float, but one whose dtype would count
+    top_p = None if top_p is None else float(top_p)
     if temperature == 0:
         temperature, top_k = 1.0, 1
     raised = logits.astype(dtype)
@@ -153,8 +156,16 @@ def emit(
 
     Returns:
         The tokens, which rows have ended now, and which rows this step counts for.
+
+    Raises:
+        ValueError: If `eos` or `pad` does not fit the dtype of `sampled`.
     """
-    tokens = jnp.where(finished, pad, sampled)
+    limits = jnp.iinfo(sampled.dtype)
+    if not limits.min <= pad <= limits.max:
+        raise ValueError(f"pad must fit the dtype of sampled, got pad={pad} for {sampled.dtype}.")
+    if not limits.min <= eos <= limits.max:
+        raise ValueError(f"eos must fit the dtype of sampled, got eos={eos} for {sampled.dtype}.")
+    tokens = jnp.where(finished, jnp.asarray(pad, sampled.dtype), sampled)
     return Emitted(tokens, finished | (sampled == eos), ~finished)
 
 

@@ -11,13 +11,14 @@ al. 2020, sec. 3.1, https://arxiv.org/abs/2004.05150.
 """
 
 import dataclasses
-from collections.abc import Iterable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
+
+from jtransformer.functional._arrays import require_integers
+from jtransformer.functional._values import register_value
 
 FARTHEST = 2**30
 """Positions lie below this, so that a sum of a position and a window stays in 32 bits."""
@@ -35,7 +36,7 @@ class Visibility:
         causal: Whether a query looks at its own and earlier positions only.
         window: Looks at positions nearer than this only (the query's own is at distance 0),
             before it and, where the future is visible, after it.
-        prefix_length: The first so many positions see each other and nothing else; later ones
+        prefix_length: Positions before this see each other and nothing after it; later ones
             see what causality lets them. One number, or one per batch row.
         query_segments: Document of each query; a query sees only keys of its own document.
         key_segments: Document of each key; given together with `query_segments`.
@@ -43,7 +44,8 @@ class Visibility:
 
     Raises:
         ValueError: If `window` is below 1, `prefix_length` is negative or is given without
-            causality, only one of the segment arrays is given, or `key_valid` is not boolean.
+            causality, only one of the segment arrays is given, `key_valid` is not boolean,
+            positions or segments are not integers, or an array has no entry for each token.
     """
 
     query_positions: Int[Array, "#B T"]
@@ -70,6 +72,23 @@ class Visibility:
             raise ValueError("query_segments and key_segments must be given together.")
         if self.key_valid is not None:
             require_boolean(self.key_valid, "key_valid")
+        self._check_axes("query_positions", "query_segments")
+        self._check_axes("key_positions", "key_segments", "key_valid")
+
+    def _check_axes(self, *names: str) -> None:
+        """Refuses arrays without one entry for each token that the first has."""
+        positions = getattr(self, names[0])
+        for name in names:
+            array = getattr(self, name)
+            if array is None:
+                continue
+            if name != "key_valid":
+                require_integers(array, name)
+            if array.ndim != 2 or array.shape[1:] != positions.shape[1:]:
+                raise ValueError(
+                    f"{name} must have two axes, the batch (full or 1) and one entry per token, "
+                    f"got {name}.shape={array.shape} for {names[0]}.shape={positions.shape}."
+                )
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -116,21 +135,7 @@ class Visibility:
 STATIC = ("causal", "window")
 ARRAYS = tuple(field.name for field in dataclasses.fields(Visibility) if field.name not in STATIC)
 
-
-def _flatten(visibility: Visibility) -> tuple[list[Any], tuple[Any, ...]]:
-    arrays = [(jax.tree_util.GetAttrKey(name), getattr(visibility, name)) for name in ARRAYS]
-    return arrays, tuple(getattr(visibility, name) for name in STATIC)
-
-
-def _unflatten(static: tuple[Any, ...], arrays: Iterable[Any]) -> Visibility:
-    # JAX puts shapes, axes and placeholders into the fields too, so nothing is checked here.
-    visibility = object.__new__(Visibility)
-    for name, value in zip((*ARRAYS, *STATIC), (*arrays, *static), strict=True):
-        object.__setattr__(visibility, name, value)
-    return visibility
-
-
-jax.tree_util.register_pytree_with_keys(Visibility, _flatten, _unflatten)
+register_value(Visibility, leaves=ARRAYS, static=STATIC)
 
 
 def require_boolean(mask: Array, name: str) -> None:

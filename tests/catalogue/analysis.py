@@ -30,7 +30,7 @@ def back(x, cotangent, w):
 
 def iterated(x, w, *, key, iterations):
     """The part of the start along a singular vector grows by s^2 in each step."""
-    start = np.asarray(jax.random.normal(key, x.shape, x.dtype)).ravel()
+    start = np.asarray(jax.random.normal(key, x.shape), np.float64).ravel()
     _, s, directions = np.linalg.svd(columns(x, w), full_matrices=False)
     parts = (directions @ start) * (s / s[0]) ** (2 * iterations)
     return np.sqrt(np.sum((s * parts) ** 2) / np.sum(parts**2))

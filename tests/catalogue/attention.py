@@ -141,6 +141,7 @@ ROWS = {
         program=dict(backend="blockwise"),
     ),
     "attention with blind queries": row(mask=BLIND, live=dict(mask=BLIND.at[0, :, 2].set(False))),
+    "attention masked by head": row(mask=jnp.array(GENERATOR.random((1, N, 1, S)) < 0.7)),
     "attention capped and scaled": row(
         options=dict(soft_cap=1.5, scale=0.9), live=dict(soft_cap=0.5, scale=0.3)
     ),

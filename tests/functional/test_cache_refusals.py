@@ -104,8 +104,10 @@ def test_rewinding_takes_an_absolute_length():
     assert cache.rewind(jnp.array([1, 2])).length.tolist() == [1, 2]
     assert cache.rewind(jnp.array(1)).length.tolist() == [1, 1]
     for length in (4, -1, 5):
-        with pytest.raises(ValueError, match=rf"got .*{length}"):
-            cache.rewind(length)
+        for number in (length, np.int64(length)):
+            with pytest.raises(ValueError, match=rf"got .*{length}"):
+                unwrap(KVCache.rewind)(cache, number)
+    assert unwrap(KVCache.rewind)(cache, np.int64(2)).length.tolist() == [2] * B
 
 
 def test_what_follows_a_rewind_is_as_if_nothing_had_been_there():

@@ -14,28 +14,6 @@ B, T, V, D = 2, 3, 7, 4
 TOKENS = jnp.array([[0, 6, 2], [2, 2, 5]])
 
 
-def test_rows_of_the_table(normal):
-    (table,) = normal((V, D))
-    found = embed(TOKENS, table)
-    for b, t in np.ndindex(B, T):
-        np.testing.assert_array_equal(found[b, t], table[int(TOKENS[b, t])])
-    assert embed(TOKENS, table.astype(jnp.bfloat16)).dtype == jnp.bfloat16
-
-
-def test_readout_is_a_product_with_each_row(normal):
-    (table,) = normal((V, D))
-    (hidden,) = normal((B, T, D))
-    bias = jnp.arange(V, dtype=jnp.float32)
-    in64 = np.asarray(hidden, np.float64), np.asarray(table, np.float64)
-    expected = np.zeros((B, T, V))
-    for b, t, token in np.ndindex(B, T, V):
-        expected[b, t, token] = sum(in64[0][b, t] * in64[1][token])
-    np.testing.assert_allclose(readout(hidden, table), expected, atol=1e-5)
-    np.testing.assert_allclose(readout(hidden, table, bias), expected + np.asarray(bias), atol=1e-5)
-    without = readout(hidden, table)
-    np.testing.assert_array_equal(readout(hidden, table, jnp.zeros(V)), without)
-
-
 @pytest.mark.parametrize("scales", [(None, None), (2.0, 0.25)])
 def test_tied_gradient_is_the_sum_of_both(normal, scales):
     table, other = normal((V, D), (V, D))

@@ -55,25 +55,6 @@ def gated_reference(x, w_gate, w_up, w_down, b_gate, b_up, b_down, nonlinearity)
     return out
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_each_kind_matches_the_sum_over_its_units(normal, name):
-    gated, nonlinearity = KINDS[name]
-    kind = F.FFN_KINDS[name]
-    assert kind.gated == gated
-    if gated:
-        arrays = normal((B, T, D), (D, FW), (D, FW), (FW, D), (FW,), (FW,), (D,))
-        names, reference = ("b_gate", "b_up", "b_down"), gated_reference
-        function = functools.partial(F.gated_feed_forward, activation=kind.activation)
-        found = function(*arrays[:4], **dict(zip(names, arrays[4:], strict=True)))
-    else:
-        arrays = normal((B, T, D), (D, FW), (FW, D), (FW,), (D,))
-        reference = dense_reference
-        found = F.feed_forward(*arrays, activation=kind.activation)
-    in64 = [np.asarray(each, np.float64) for each in arrays]
-    expected = reference(*in64, NONLINEARITIES[nonlinearity])
-    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-5)
-
-
 def test_the_table_of_kinds_is_complete_and_cannot_be_changed():
     assert dict(KINDS) == {
         name: (kind.gated, kind.activation.__name__) for name, kind in F.FFN_KINDS.items()

@@ -11,28 +11,6 @@ from jtransformer.functional.linear import linear
 B, T, D, N, H = 2, 3, 12, 4, 5
 
 
-def test_matches_loops(normal):
-    (x,) = normal((B, T, D))
-    (kernel,) = normal((D, H))
-    (bias,) = normal((H,))
-    x64, kernel64, bias64 = (np.asarray(each, np.float64) for each in (x, kernel, bias))
-    expected = np.zeros((B, T, H))
-    for b, t, h in np.ndindex(B, T, H):
-        expected[b, t, h] = bias64[h] + sum(x64[b, t, d] * kernel64[d, h] for d in range(D))
-    np.testing.assert_allclose(linear(x, kernel, bias), expected, atol=1e-5)
-
-
-def test_makes_and_joins_heads(normal):
-    (x,) = normal((B, T, D))
-    (kernel,) = normal((D, N, H))
-    heads = linear(x, kernel)
-    expected = np.tensordot(np.asarray(x, np.float64), np.asarray(kernel, np.float64), axes=1)
-    np.testing.assert_allclose(heads, expected, atol=1e-5)
-    (back,) = normal((N, H, D))
-    expected = np.tensordot(np.asarray(heads, np.float64), np.asarray(back, np.float64), axes=2)
-    np.testing.assert_allclose(linear(heads, back, axes=2), expected, atol=2e-5)
-
-
 def test_packed_projection_equals_separate_ones(normal):
     (x,) = normal((B, T, D))
     (kernels,) = normal((3, D, N, H))

@@ -1,7 +1,5 @@
 """Laws of the cross-entropy as sums: how batches are added up, and who owns shift and weights."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -81,14 +79,3 @@ def test_the_final_end_token_is_scored_where_it_also_pads():
     sums = summed(peaks([[2, 7, 5, 2, 2]], 9), targets, weights)
     assert sums.weight_sum == 3
     np.testing.assert_allclose(sums.nll_sum, 20, rtol=1e-5)
-
-
-def test_what_may_be_read_and_what_is_scored_are_two_arrays():
-    """An end token is read as an input, and what comes after it is not scored."""
-    may_be_read = np.array([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
-    is_scored = np.array([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
-    logits, labels = jnp.zeros((2, 6, 5)), jnp.ones((2, 6), int)
-    sums = summed(logits, labels, jnp.asarray(is_scored))
-    assert sums.weight_sum == 9
-    np.testing.assert_allclose(sums.nll_sum, 9 * math.log(5), rtol=1e-6)
-    assert summed(logits, labels, jnp.asarray(may_be_read)).weight_sum == 10

@@ -10,6 +10,7 @@ import pytest
 from jtransformer.functional import masks as M
 
 B, T, S = 2, 3, 5
+LINE = jnp.arange(3)[None]
 
 
 def positions(*rows):
@@ -199,6 +200,10 @@ def test_under_jit_with_traced_positions_and_prefix():
         (lambda: unwrap(M.combine_masks)(jnp.ones((3, 3))), "dtype=float32"),
         (lambda: unwrap(M.padding_mask)(jnp.ones((2, 3), int)), "valid must be boolean"),
         (lambda: unwrap(M.cross_mask)(4, jnp.ones((2, 3))), "source_valid must be boolean"),
+        (lambda: unwrap(M.segment_mask)(LINE > 0, LINE), "query_segments must be integers"),
+        (lambda: unwrap(M.segment_mask)(LINE, LINE / 2), "key_segments must be integers"),
+        (lambda: unwrap(M.segment_mask)(LINE, LINE[0]), r"key_segments.shape=\(3,\)"),
+        (lambda: unwrap(M.segment_mask)(LINE, jnp.tile(LINE, (2, 1))), r"shape=\(2, 3\)"),
         (lambda: M.wait_k_mask(2, 3, k=0), "k must be at least 1, got k=0"),
     ],
 )

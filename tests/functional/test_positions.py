@@ -205,6 +205,8 @@ def test_positions_of_tokens_compile_with_the_count_as_an_argument():
 def test_error_positions_of_tokens():
     with pytest.raises(ValueError, match="first must not be negative, got first=-1"):
         token_positions(VALID, first=-1)
+    with pytest.raises(ValueError, match="first must not be negative, got first=-5"):
+        unwrap(token_positions)(VALID, first=np.int64(-5))
     with pytest.raises(ValueError, match=r"Boolean with the axes B T, got valid.shape=\(5,\)"):
         unwrap(token_positions)(VALID[0])
     with pytest.raises(ValueError, match="dtype=int32"):

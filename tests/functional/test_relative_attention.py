@@ -12,6 +12,7 @@ import pytest
 from jtransformer.functional.attention import dot_product_attention
 from jtransformer.functional.masks import causal_mask
 from jtransformer.functional.relative_attention import relative_attention, relative_bias
+from jtransformer.functional.visibility import Visibility
 
 B, T, S, N, K, H, Hv, M = 2, 3, 11, 4, 2, 6, 7, 5
 QUICKLY = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -160,6 +161,25 @@ def test_a_query_that_sees_nothing_gets_zeros_and_sends_none(make):
     np.testing.assert_array_equal(QUICKLY(blind)(*arrays), jnp.zeros((B, N, Hv)))
     slopes = QUICKLY(jax.grad(lambda *a: blind(*a).sum(), argnums=tuple(range(5))))(*arrays)
     assert all((slope == 0).all() for slope in slopes)
+
+
+@pytest.mark.parametrize("n_tables", [1, 2])
+def test_what_stands_in_padding_is_not_felt_even_as_nan(make, n_tables):
+    q, k, v, *tables = make()
+    tables = tables[:n_tables]
+    valid = jnp.ones((B, S), bool).at[1, 7:].set(False).at[0, 2].set(False)
+    mask = Visibility(*POSITIONS.values(), key_valid=valid)
+
+    def read(k, v, mask=mask):
+        return relative_attention(q, k, v, *tables, **POSITIONS, mask=mask)
+
+    def slopes(*arrays):
+        return QUICKLY(jax.grad(lambda *a: (read(*a) ** 2).sum(), (0, 1)))(*arrays)
+
+    clean, dirty = (k, v), [x.at[~valid].set(jnp.nan) for x in (k, v)]
+    np.testing.assert_array_equal(read(*dirty), read(*clean))
+    np.testing.assert_array_equal(read(*clean), read(*clean, mask.draw()))
+    jax.tree.map(np.testing.assert_array_equal, slopes(*dirty), slopes(*clean))
 
 
 def test_weights_of_one_distance_are_summed_in_float32(normal):

@@ -136,6 +136,17 @@ def test_a_drawn_mask_does_not_say_what_is_padding_so_values_must_be_finite(make
         (dict(query_segments=jnp.zeros((B, T), int)), "given together"),
         (dict(key_segments=jnp.zeros((B, S), int)), "given together"),
         (dict(key_valid=jnp.ones((B, S))), "key_valid must be boolean"),
+        (
+            dict(key_valid=VALID[:, :1]),
+            r"key_valid.shape=\(2, 1\) for key_positions.shape=\(1, 5\)",
+        ),
+        (dict(key_valid=VALID[0]), r"key_valid.shape=\(5,\)"),
+        (
+            dict(SEGMENTS, query_segments=jnp.zeros((B, 1), int)),
+            r"query_segments.shape=\(2, 1\) for query_positions.shape=\(2, 3\)",
+        ),
+        (dict(SEGMENTS, key_segments=jnp.zeros((B, 1), int)), r"key_segments.shape=\(2, 1\)"),
+        (dict(SEGMENTS, key_segments=jnp.ones((B, S))), "key_segments must be integers"),
     ],
 )
 def test_a_combination_without_meaning_cannot_be_made(monkeypatch, change, message):
@@ -143,6 +154,16 @@ def test_a_combination_without_meaning_cannot_be_made(monkeypatch, change, messa
     for make in (Visibility, unwrap(visible)):
         with pytest.raises(ValueError, match=message):
             make(QUERIES, KEYS, **change)
+
+
+def test_positions_that_are_no_integers_cannot_be_compared(monkeypatch):
+    monkeypatch.setattr(Visibility, "__init__", unwrap(Visibility.__init__))
+    with pytest.raises(ValueError, match="query_positions must be integers, got dtype=float32"):
+        Visibility(QUERIES.astype(jnp.float32), KEYS)
+    with pytest.raises(ValueError, match="key_positions must be integers, got dtype=bool"):
+        Visibility(QUERIES, KEYS > 2)
+    with pytest.raises(ValueError, match=r"key_positions must have two axes.*shape=\(5,\)"):
+        Visibility(QUERIES, KEYS[0])
 
 
 @pytest.mark.parametrize("backend", ["plain", "blockwise"])

@@ -1,4 +1,8 @@
-"""Every variant: each knob is live and has a neutral value, and nothing leaks between rows."""
+"""Every variant: compiled and mapped, in low precision, its knobs, its rows, what it sees.
+
+They share a file, and so a process, because JAX compiles each step of an eager call once in each.
+`test_catalogue_double` holds the values.
+"""
 
 import functools
 import inspect
@@ -12,11 +16,35 @@ from catalogue.row import draw, on_device
 
 from jtransformer import functional as F
 
+# Half the time of compiling; where the compiled code itself is tested, it is not used.
 QUICKLY = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+EVERY = pytest.mark.parametrize("row", CATALOGUE.values(), ids=CATALOGUE)
 
 
-def each(field):
-    pairs = [(name, knob) for name, row in CATALOGUE.items() for knob in getattr(row, field)]
+@EVERY
+def test_compiled_and_mapped_equals_an_eager_loop(row):
+    runs = draw(row, copies=(2,))
+    loop = [np.asarray(row.call(*on_device(run[r] for run in runs))) for r in range(2)]
+    mapped = jax.jit(jax.vmap(row.call))(*on_device(runs))
+    np.testing.assert_allclose(mapped, np.stack(loop), atol=1e-5)
+
+
+@EVERY
+def test_low_precision_stays_finite_and_keeps_its_dtype(row):
+    arrays = draw(row)
+    function = QUICKLY(row.call)
+    exact = np.asarray(row.reference(*arrays, **row.options))
+    size = np.abs(exact).max()
+    for dtype, tolerance in ((jnp.bfloat16, 0.04), (jnp.float16, 0.005)):
+        out = function(*on_device(arrays, dtype))
+        assert out.dtype == (dtype if row.keeps_dtype else jnp.float32)
+        np.testing.assert_allclose(np.asarray(out, np.float32), exact, atol=tolerance * size)
+
+
+def each(field, but=lambda name, knob: False):
+    rows = CATALOGUE.items()
+    pairs = [(name, knob) for name, row in rows for knob in getattr(row, field)]
+    pairs = [pair for pair in pairs if not but(*pair)]
     ids = [f"{name}: {knob}" for name, knob in pairs]
     return pytest.mark.parametrize(("name", "knob"), pairs, ids=ids)
 
@@ -30,7 +58,14 @@ def test_live_each_knob_changes_the_output(name, knob):
     assert before.shape != after.shape or not np.allclose(before, after, rtol=1e-3, atol=1e-6)
 
 
-@each("null")
+def is_default(name, knob):
+    option = inspect.signature(getattr(F, CATALOGUE[name].public)).parameters[knob]
+    neutral = CATALOGUE[name].null[knob]
+    return neutral is option.default or (np.isscalar(neutral) and neutral == option.default)
+
+
+# Where the neutral value is the default, leaving the option out is the same call.
+@each("null", but=is_default)
 def test_null_each_knob_has_a_neutral_value(name, knob):
     row = CATALOGUE[name]
     arrays = on_device(draw(row))
