@@ -137,7 +137,7 @@ REFUSED = {
         jnp.array([1], jnp.uint8), jnp.array([True]), eos=300, pad=0
     ),
     "needs a real function of at least one entry, got complex64": lambda: F.spectral_norm(
-        lambda x: x * 1j, jnp.ones(2), key=jax.random.key(0)
+        lambda x: jax.lax.complex(x, x), jnp.ones(2), key=jax.random.key(0)
     ),
 }
 
