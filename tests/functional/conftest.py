@@ -8,7 +8,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+# Their subject is the compiled program: its memory, its products, its speed elsewhere.
+OPTIMISED = {
+    "test_attention_backends.py",
+    "test_attention_blocks.py",
+    "test_cache.py",
+    "test_chunked_losses.py",
+    "test_elsewhere.py",
+}
+
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation(request):
+    """Compiles with few optimisations: thousands of tiny programs run once each here."""
+    jax.config.update("jax_disable_most_optimizations", request.path.name not in OPTIMISED)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture

@@ -160,7 +160,7 @@ def test_no_keys_give_zeros(make):
         (None, dict(mask=jnp.ones((3, 2), bool)), r"mask.shape=\(3, 2\) for B, N, T, S = "),
         (None, dict(mask=jnp.ones((1, 2, 3), bool)), r"mask.shape=\(1, 2, 3\)"),
         (None, dict(bias=jnp.ones((2, 1, 2, 3))), r"bias.shape=\(2, 1, 2, 3\)"),
-        (None, dict(soft_cap=0.0), "soft_cap must be positive, got 0.0"),
+        (None, dict(soft_cap=0.0), "soft_cap must be positive and finite, got 0.0"),
         (None, dict(dropout_rate=1.0), r"\[0, 1\), got dropout_rate=1.0"),
         (None, dict(heads_on=jnp.ones(4, bool)), r"bool, heads_on.shape=\(4,\) for N=6"),
         (None, dict(heads_on=jnp.ones(6)), "must be boolean.*got dtype=float32"),

@@ -16,16 +16,24 @@ from catalogue.row import draw, on_device
 
 from jtransformer import functional as F
 
-# Half the time of compiling; where the compiled code itself is tested, it is not used.
 QUICKLY = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+# What users run, where the rest of the folder compiles quickly: see `conftest.py`.
+OPTIMISED = functools.partial(
+    jax.jit,
+    compiler_options={
+        "xla_backend_optimization_level": 3,
+        "xla_llvm_disable_expensive_passes": False,
+    },
+)
 EVERY = pytest.mark.parametrize("row", CATALOGUE.values(), ids=CATALOGUE)
 
 
+@pytest.mark.slow  # each step of an eager call is compiled: 170 s on one core
 @EVERY
 def test_compiled_and_mapped_equals_an_eager_loop(row):
     runs = draw(row, copies=(2,))
     loop = [np.asarray(row.call(*on_device(run[r] for run in runs))) for r in range(2)]
-    mapped = jax.jit(jax.vmap(row.call))(*on_device(runs))
+    mapped = OPTIMISED(jax.vmap(row.call))(*on_device(runs))
     np.testing.assert_allclose(mapped, np.stack(loop), atol=1e-5)
 
 

@@ -59,6 +59,7 @@ def test_a_scan_over_layers_equals_the_loop(expected):
     assert_same((loss, slope), (expected[0], stacked))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy", [None, jax.checkpoint_policies.dots_saveable], ids=["everything", "dots saved"]
 )
@@ -114,12 +115,14 @@ def test_an_nnx_module_owns_the_parameters(expected):
     assert_same((loss, {"table": pure["table"], "layers": layers}), expected)
 
 
+@pytest.mark.slow
 def test_gradients_of_single_examples_average_to_that_of_the_batch(expected):
     each = jax.jit(jax.vmap(jax.grad(tiny_block.mean_loss), (None, 0)))
     slopes = each(tiny_block.parameters(), ROWS[:, None])
     assert_same(jax.tree.map(lambda slope: slope.mean(0), slopes), expected[1])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("float64")
 def test_forward_over_reverse_is_the_change_of_the_gradient():
     """As second-order optimizers need it."""
