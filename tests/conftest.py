@@ -1,9 +1,16 @@
 """What every test runs under: strict promotion, checked shapes, a counted number of skips."""
 
+import importlib.metadata
 import os
 
 # Before anything imports jax: the tests are written for the CPU unless the caller says otherwise.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Most time goes into compiling programs that run once. The emitters of XLA before its present ones
+# take half as long; jaxlib 0.10 is the last to have both. Whoever sets XLA_FLAGS, be it to nothing,
+# gets the usual ones: CI runs the slow tests so.
+if importlib.metadata.version("jaxlib").startswith("0.10."):
+    quick = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+    os.environ.setdefault("XLA_FLAGS", quick)
 
 import pathlib
 

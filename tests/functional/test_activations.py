@@ -1,11 +1,14 @@
 """Tests for jtransformer.functional.activations."""
 
+import functools
 import math
+from inspect import unwrap  # Reaches the function behind the tests' shape checker.
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import quickly
 
 from jtransformer import functional as F
 
@@ -32,7 +35,7 @@ ALL = pytest.mark.parametrize("name", list(REFERENCES))
 @pytest.mark.parametrize("name", ["relu", "gelu", "gelu_tanh", "silu", "sigmoid"])
 def test_worked_values(golden, name):
     figures = golden("activations")
-    value = getattr(F, name)(jnp.array(figures["u"]))
+    value = quickly(getattr(F, name))(jnp.array(figures["u"]))
     assert value.dtype == jnp.float64
     np.testing.assert_allclose(value, figures[name], atol=1e-14)
 
@@ -41,7 +44,7 @@ def test_worked_values(golden, name):
 @pytest.mark.parametrize("name", ["relu", "gelu", "silu", "sigmoid", "tanh"])
 def test_worked_slopes(golden, name):
     figures = golden("activations")
-    slope = jax.vmap(jax.grad(getattr(F, name)))(jnp.array(figures["u"]))
+    slope = quickly(jax.vmap(jax.grad(getattr(F, name))))(jnp.array(figures["u"]))
     np.testing.assert_allclose(slope, figures[f"{name}_grad"], atol=1e-14)
 
 
@@ -49,22 +52,22 @@ def test_worked_slopes(golden, name):
 @pytest.mark.parametrize("name", ["gelu", "silu"])
 def test_slope_vanishes_left_of_zero(golden, name):
     where = golden("activations")[f"{name}_slope_zero"]
-    assert abs(jax.grad(getattr(F, name))(where)) < 1e-9
+    assert abs(quickly(jax.grad(getattr(F, name)))(where)) < 1e-9
 
 
 @pytest.mark.parametrize("name", ["relu", "relu_squared"])
 def test_slope_at_zero_is_zero_in_both_modes(name):
     function, zero = getattr(F, name), jnp.zeros(())
-    assert jax.grad(function)(zero) == 0
-    assert jax.jvp(function, (zero,), (jnp.ones(()),))[1] == 0
+    assert quickly(jax.grad(function))(zero) == 0
+    assert quickly(functools.partial(jax.jvp, function))((zero,), (zero + 1,))[1] == 0
 
 
 @pytest.mark.usefixtures("float64")
 def test_live_the_two_gelu_forms_differ_as_published():
     u = jnp.linspace(-5, 5, 100_001)
-    difference = jnp.abs(F.gelu(u) - F.gelu_tanh(u))
-    np.testing.assert_allclose(jnp.max(difference), 4.73236e-4, rtol=1e-5)
-    np.testing.assert_allclose(jnp.abs(u[jnp.argmax(difference)]), 2.699, atol=1e-3)
+    difference = np.abs(quickly(F.gelu)(u) - quickly(F.gelu_tanh)(u))
+    np.testing.assert_allclose(np.max(difference), 4.73236e-4, rtol=1e-5)
+    np.testing.assert_allclose(np.abs(u[np.argmax(difference)]), 2.699, atol=1e-3)
     np.testing.assert_allclose(F.gelu(jnp.array([1.0, 2.0])), [0.841344746, 1.954499736], atol=1e-9)
     tanh_form = F.gelu_tanh(jnp.array([1.0, 2.0]))
     np.testing.assert_allclose(tanh_form, [0.841191991, 1.954597694], atol=1e-9)
@@ -80,22 +83,20 @@ def test_gelu_keeps_its_digits_far_to_the_left():
 
 @ALL
 def test_nan_is_not_hidden(name):
-    assert jnp.isnan(getattr(F, name)(jnp.float32(jnp.nan)))
+    assert np.isnan(quickly(getattr(F, name))(np.float32(np.nan)))
 
 
 @ALL
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_low_precision_is_finite_with_its_slope(name, dtype):
     u = jnp.array([-200.0, -41.0, 0.0, 41.0, 200.0], dtype)
-    value, slope = jax.jvp(getattr(F, name), (u,), (jnp.ones_like(u),))
+    derivative = quickly(functools.partial(jax.jvp, getattr(F, name)))
+    value, slope = derivative((u,), (np.ones_like(u),))
     assert value.dtype == dtype
-    assert jnp.isfinite(value).all()
-    assert jnp.isfinite(slope).all()
+    assert np.isfinite(value).all()
+    assert np.isfinite(slope).all()
 
 
 def test_integers_are_refused_where_precision_is_raised():
     with pytest.raises(ValueError, match="dtype=int32"):
-        from_users = F.gelu
-        while hasattr(from_users, "__wrapped__"):
-            from_users = from_users.__wrapped__
-        from_users(jnp.arange(3))
+        unwrap(F.gelu)(jnp.arange(3))

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import quickly
 
 from jtransformer import functional as F
 
@@ -16,8 +17,6 @@ BOTH = pytest.mark.parametrize(
     [(F.layer_norm, F.layer_norm_jacobian), (F.rms_norm, F.rms_norm_jacobian)],
     ids=["layer_norm", "rms_norm"],
 )
-# Half the time of compiling.
-QUICKLY = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def times(matrix):
@@ -37,7 +36,7 @@ def with_singular_values(*values, rows=6, columns=5):
 def test_spectral_norm_is_the_largest_singular_value(key, shape):
     matrix = np.random.default_rng(0).normal(size=shape)
     _, s, directions = np.linalg.svd(matrix)
-    found = jax.jit(lambda x: F.spectral_norm(times(matrix), x, key=key))(jnp.zeros(5))
+    found = quickly(lambda x: F.spectral_norm(times(matrix), x, key=key))(jnp.zeros(5))
     np.testing.assert_allclose(found.value, s[0], rtol=1e-6)
     assert found.residual < 1e-5
     np.testing.assert_allclose(abs(found.vector @ directions[0]), 1, rtol=1e-5)
@@ -49,8 +48,8 @@ def test_spectral_norm_of_a_sublayer_at_a_point(normal, key):
     def sublayer(x):
         return F.feed_forward(F.rms_norm(x), w_in, w_out, activation=F.relu)
 
-    jacobian = np.asarray(QUICKLY(jax.jacfwd(sublayer))(x)).reshape(T * D, T * D)
-    found = QUICKLY(lambda x: F.spectral_norm(sublayer, x, key=key, iterations=300))(x)
+    jacobian = np.asarray(quickly(jax.jacfwd(sublayer))(x)).reshape(T * D, T * D)
+    found = quickly(lambda x: F.spectral_norm(sublayer, x, key=key, iterations=300))(x)
     np.testing.assert_allclose(found.value, np.linalg.norm(jacobian, 2), rtol=1e-5)
     assert found.vector.shape == x.shape
     stretched = F.jacobian_vector_product(sublayer, x, found.vector)
@@ -80,10 +79,10 @@ def test_the_residual_is_an_honest_measure(key, iterations):
 
 
 def test_a_zero_jacobian_has_norm_zero_and_no_nan(key):
-    found = QUICKLY(functools.partial(F.spectral_norm, lambda x: 0 * x + 3, key=key))(jnp.ones(5))
+    found = quickly(functools.partial(F.spectral_norm, lambda x: 0 * x + 3, key=key))(jnp.ones(5))
     assert found.value == found.residual == 0
     np.testing.assert_allclose(jnp.linalg.norm(found.vector), 1, rtol=1e-6)
-    slope = QUICKLY(
+    slope = quickly(
         jax.grad(lambda a: F.spectral_norm(lambda x: a * x, jnp.ones(5), key=key).value)
     )
     assert jnp.isfinite(slope(0.0))
@@ -105,11 +104,11 @@ def test_spectral_norm_maps_over_a_batch_and_has_a_gradient(normal, key):
 
     slopes = 1 - np.tanh(np.asarray(x)) ** 2
     expected = [np.linalg.norm(np.diag(row) @ np.asarray(w), 2) for row in slopes]
-    found = QUICKLY(jax.vmap(size, (None, 0)))(w, x)
+    found = quickly(jax.vmap(size, (None, 0)))(w, x)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     # The slope of the largest singular value in its matrix is u v^T.
     left, _, right = np.linalg.svd(np.asarray(w))
-    slope = QUICKLY(jax.grad(size))(w, jnp.zeros(D))
+    slope = quickly(jax.grad(size))(w, jnp.zeros(D))
     np.testing.assert_allclose(slope, np.outer(left[:, 0], right[0]), atol=1e-4)
 
 
@@ -157,7 +156,7 @@ def test_a_product_of_spectral_norms_only_bounds_that_of_the_chain(normal, key):
             x = F.residual(x, lambda h, w=w: F.linear(h, w), norm_in=F.layer_norm)
         return x
 
-    @QUICKLY
+    @quickly
     def size(kernels, x):
         return F.spectral_norm(functools.partial(stack, kernels), x, key=key, iterations=200).value
 

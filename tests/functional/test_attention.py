@@ -1,16 +1,19 @@
 """Tests for jtransformer.functional.attention."""
 
 import functools
-import math
 from inspect import unwrap  # Reaches the function behind the tests' shape checker.
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import at_once, quickly
 
-from jtransformer.functional.attention import attention_weights, dot_product_attention
+from jtransformer import functional as F
 from jtransformer.functional.masks import causal_mask, padding_mask
+
+attention_weights = at_once(F.attention_weights)
+dot_product_attention = at_once(F.dot_product_attention)
 
 B, T, S, N, K, H, Hv = 2, 3, 5, 6, 2, 4, 7
 
@@ -19,36 +22,6 @@ B, T, S, N, K, H, Hv = 2, 3, 5, 6, 2, 4, 7
 def make(normal):
     """Draws queries, keys and values."""
     return lambda K=K, S=S: normal((B, T, N, H), (B, S, K, H), (B, S, K, Hv))
-
-
-def reference(q, k, v, mask=None, bias=None, scale=None, soft_cap=None):
-    """One score, one row, one head after the other, in float64; returns weights and output."""
-    q, k, v = (np.asarray(each, np.float64) for each in (q, k, v))
-    (B, T, N, H), (_, S, K, _) = q.shape, k.shape
-    shape = (B, N, T, S)
-    mask = np.ones(shape, bool) if mask is None else np.broadcast_to(mask, shape)
-    bias = np.zeros(shape) if bias is None else np.broadcast_to(np.asarray(bias, float), shape)
-    weights, out = np.zeros(shape), np.zeros((B, T, N, v.shape[-1]))
-    for b, n, t in np.ndindex(B, N, T):
-        group = n // (N // K)
-        exponentials = {}
-        for s in range(S):
-            score = sum(q[b, t, n] * k[b, s, group]) * (H**-0.5 if scale is None else scale)
-            if soft_cap is not None:
-                score = soft_cap * math.tanh(score / soft_cap)
-            if mask[b, n, t, s]:
-                exponentials[s] = math.exp(score + bias[b, n, t, s])
-        for s, exponential in exponentials.items():
-            weights[b, n, t, s] = exponential / sum(exponentials.values())
-            out[b, t, n] += weights[b, n, t, s] * v[b, s, group]
-    return weights, out
-
-
-QUICKLY = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-RANDOM = np.random.default_rng(0)
-
-
-# Every option with grouped heads, and every grouping with all options.
 
 
 @pytest.mark.usefixtures("float64")
@@ -65,7 +38,7 @@ def test_worked_two_queries(golden):
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
 def test_a_hidden_key_is_felt_by_no_bit(make, dtype):
     q, k, v = (each.astype(dtype) for each in make())
-    attend = QUICKLY(
+    attend = quickly(
         functools.partial(dot_product_attention, mask=padding_mask(jnp.arange(S)[None] < 3))
     )
     out = attend(q, k, v)
@@ -78,7 +51,7 @@ def test_a_query_that_sees_nothing_gets_zeros_and_sends_none(make):
     arrays = make()
     mask = jnp.ones((T, S), bool).at[1].set(False)
 
-    @QUICKLY
+    @quickly
     def both(*arrays):
         attend = functools.partial(dot_product_attention, mask=mask)
         out, forward = jax.jvp(attend, arrays, arrays)
@@ -104,7 +77,7 @@ def test_a_bias_of_minus_infinity_hides_too(make):
         return (out**2).sum(), out
 
     by_mask, by_bias = (
-        QUICKLY(jax.grad(functools.partial(loss, **options), has_aux=True))(q)
+        quickly(jax.grad(functools.partial(loss, **options), has_aux=True))(q)
         for options in (dict(mask=mask), dict(bias=hiding))
     )
     for found, expected in zip(by_bias, by_mask, strict=True):
@@ -115,7 +88,7 @@ def test_a_head_that_is_off_reads_zeros_and_sends_none(make):
     arrays = make()
     on = jnp.arange(N) != 4
 
-    @QUICKLY
+    @quickly
     def both(on, *arrays):
         out, pull = jax.vjp(lambda *a: dot_product_attention(*a, heads_on=on), *arrays)
         return out, pull(jnp.ones_like(out))
@@ -126,7 +99,7 @@ def test_a_head_that_is_off_reads_zeros_and_sends_none(make):
     np.testing.assert_array_equal(by_q[:, :, on], whole_by_q[:, :, on])
     assert (out[:, :, 4] == 0).all()
     assert (by_q[:, :, 4] == 0).all()
-    np.testing.assert_array_equal(whole, QUICKLY(dot_product_attention)(*arrays))
+    np.testing.assert_array_equal(whole, quickly(dot_product_attention)(*arrays))
     # Heads 3 to 5 read the second key head: with all of them off it gets nothing.
     _, pulled = both(jnp.arange(N) < 3, *arrays)
     assert all((by[:, :, 1] == 0).all() and (by[:, :, 0] != 0).any() for by in pulled[1:])
@@ -136,7 +109,7 @@ def test_a_head_that_is_off_reads_zeros_and_sends_none(make):
 def test_heads_can_be_switched_by_a_mapped_array(make):
     arrays = make()
     each_off = ~jnp.eye(N, dtype=bool)
-    mapped = jax.vmap(lambda on: dot_product_attention(*arrays, heads_on=on))(each_off)
+    mapped = quickly(jax.vmap(lambda on: dot_product_attention(*arrays, heads_on=on)))(each_off)
     silent = (mapped == 0).all(axis=(1, 2, 4))
     np.testing.assert_array_equal(silent, np.eye(N, dtype=bool))
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import quickly
 
 from jtransformer.functional import (
     Visibility,
@@ -20,7 +21,6 @@ from jtransformer.functional import (
 )
 
 B, T, S, N, K, H = 2, 4, 6, 6, 2, 8
-QUICKLY = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_jax_own_attention_computes_the_same(make, name, dtype):
     arrays = tuple(x.astype(dtype) for x in make())
 
     def derivatives(backend):
-        @QUICKLY
+        @quickly
         def both(*arrays):
             attend = functools.partial(dot_product_attention, **CASES[name], backend=backend)
             out, forward = jax.jvp(attend, arrays, arrays)
@@ -155,7 +155,7 @@ def test_blind_queries_of_jax_own_attention_get_zeros_and_send_none(make, hiding
     arrays = tuple(x.astype(dtype) for x in make())
     blind = np.moveaxis(~np.asarray(BLIND).any(axis=-1), 1, 2)
 
-    @QUICKLY
+    @quickly
     def both(*arrays):
         attend = functools.partial(dot_product_attention, **hiding, backend="fused")
         out, forward = jax.jvp(attend, arrays, arrays)
@@ -191,7 +191,7 @@ def test_cudnn_is_handed_what_it_takes_and_its_blind_queries_are_mended(make, ke
     arrays = [x.astype(jnp.bfloat16) for x in make()]
     for mask in (BLIND, BLIND[:, :1, :1], None):
         found, expected = (
-            QUICKLY(functools.partial(dot_product_attention, mask=mask, backend=backend))(*arrays)
+            quickly(functools.partial(dot_product_attention, mask=mask, backend=backend))(*arrays)
             for backend in ("auto", "plain")
         )
         as_float = (np.asarray(x, np.float32) for x in (found, expected))

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr
+from quickly import quickly
 
 from jtransformer.functional import Visibility, attention, causal_mask, dot_product_attention
 from jtransformer.functional._blockwise import BLOCK_SCORES, FEWEST_ROWS, ROWS, block_rows
@@ -33,7 +34,6 @@ CASES = {
     ),
     "heads": dict(heads_on=jnp.arange(N) % 2 == 0, bias=jnp.ones((T, 1))),
 }
-QUICKLY = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_equals_the_plain_path(make, rows, name, count):
     rows(count)
     arrays = make()
     found, expected = (
-        QUICKLY(functools.partial(path, **CASES[name]))(*arrays) for path in (in_blocks, plainly)
+        quickly(functools.partial(path, **CASES[name]))(*arrays) for path in (in_blocks, plainly)
     )
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
@@ -76,7 +76,7 @@ def test_derivatives_equal_those_of_the_plain_path(make, rows, name):
     arrays = (*make(), options.pop("bias", jnp.zeros((1, 1, 1, 1))))
 
     def derivatives(function):
-        @QUICKLY
+        @quickly
         def both(*arrays):
             def out(q, k, v, bias):
                 return function(q, k, v, bias=bias, **options)
@@ -95,7 +95,7 @@ def test_a_blind_query_gets_exact_zeros_in_every_block(make, rows):
     mask = jnp.ones((T, S), bool).at[jnp.array([0, 3, 6])].set(False)
     blind_T = np.array([True, False, False, True, False, False, True])
 
-    @QUICKLY
+    @quickly
     def both(*arrays):
         out, pull = jax.vjp(functools.partial(in_blocks, mask=mask), *arrays)
         of_blind = jnp.where(blind_T[:, None, None], jnp.ones(out.shape[1:]), 0)[None]
@@ -112,15 +112,15 @@ def test_mapped_over_masks_equals_a_loop(make, rows):
     rows(3)
     q, k, v = make()
     masks = jnp.array(RANDOM.random((4, T, S)) < 0.6)
-    found = QUICKLY(jax.vmap(lambda mask: in_blocks(q, k, v, mask=mask)))(masks)
-    one_by_one = QUICKLY(lambda mask: plainly(q, k, v, mask=mask))
+    found = quickly(jax.vmap(lambda mask: in_blocks(q, k, v, mask=mask)))(masks)
+    one_by_one = quickly(lambda mask: plainly(q, k, v, mask=mask))
     np.testing.assert_allclose(found, [one_by_one(mask) for mask in masks], atol=1e-6)
 
 
 def test_the_future_moves_no_bit_of_the_past(make, rows):
     rows(3)
     q, _, _ = make()
-    attend = QUICKLY(lambda x: in_blocks(x, x, x, mask=causal_mask(T)))
+    attend = quickly(lambda x: in_blocks(x, x, x, mask=causal_mask(T)))
     out, after = attend(q), attend(q.at[:, 4].add(5.0))
     np.testing.assert_array_equal(after[:, :4], out[:, :4])
     assert not np.allclose(after[:, 4:], out[:, 4:])
@@ -142,7 +142,7 @@ def test_long_enough_for_blocks_of_the_real_size(normal):
     mask = Visibility(jnp.arange(1009)[None], jnp.arange(1009)[None], window=200)
     assert block_rows((1, 2, 1009, 1009)) == 128
     found, expected = (
-        QUICKLY(functools.partial(path, mask=mask))(q, k, v) for path in (in_blocks, plainly)
+        quickly(functools.partial(path, mask=mask))(q, k, v) for path in (in_blocks, plainly)
     )
     np.testing.assert_allclose(found, expected, atol=1e-6)
 

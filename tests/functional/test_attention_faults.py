@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import at_once, quickly
 
 from jtransformer import functional as F
 from jtransformer.functional import attention
@@ -21,9 +22,7 @@ def blocks_of_one_query(monkeypatch):
 
 @pytest.fixture
 def attend(backend):
-    options = "scale", "soft_cap", "backend"
-    program = jax.jit(F.dot_product_attention, static_argnames=options)
-    return functools.partial(program, backend=backend)
+    return functools.partial(at_once(F.dot_product_attention), backend=backend)
 
 
 def columns(*values):
@@ -65,13 +64,12 @@ def test_blind_query(attend):
     x = jnp.array([[1.0, 2.0], [3.0, 4.0]])
     mask = jnp.array([[False, False], [True, True]])
 
-    @jax.jit
     def loss(w):
         projected = (x @ w)[None, :, None]
         return attend(projected, x[None, :, None], projected, mask=mask, scale=1.0)[0, 1].sum()
 
     expected = [[2.985212, 2.985212], [4.112159, 4.112159]]
-    np.testing.assert_allclose(jax.grad(loss)(0.1 * jnp.eye(2)), expected, atol=1e-5)
+    np.testing.assert_allclose(quickly(jax.grad(loss))(0.1 * jnp.eye(2)), expected, atol=1e-5)
 
 
 @EVERY_BACKEND
@@ -146,7 +144,7 @@ def test_triangle_by_index_in_a_buffer(attend, normal):
     whole = attend(q, k, v, mask=F.causal_mask(4))
     slots = jnp.arange(4)[None]
 
-    @jax.jit
+    @quickly
     def step(t, keys, values):
         position = jnp.full((1, 1), t)
         # Slots are positions here; only those that are filled are keys.

@@ -86,7 +86,7 @@ def test_stale_slots_and_padding_have_no_influence_on_any_bit(window):
     q, k, v = tokens(len(VALID), B, T)
     clean = spoilt = empty(window)
     for part, valid in enumerate(VALID):
-        is_stale = ~np.asarray(reading(spoilt).valid)[:, :, None, None]
+        is_stale = ~np.asarray(reading(spoilt).valid)[:, None, :, None]
         spoilt = dataclasses.replace(
             spoilt,
             k=jnp.asarray(np.where(is_stale, np.float32(1e30), spoilt.k)),
@@ -206,7 +206,7 @@ def test_keys_and_values_are_converted_to_its_own_dtype():
     _, k, v = tokens(B, T)
     cache = append(empty(None, dtype=jnp.bfloat16), k, v)
     assert cache.k.dtype == cache.v.dtype == jnp.bfloat16
-    np.testing.assert_array_equal(np.asarray(cache.k)[:, :T], k.astype(jnp.bfloat16))
+    np.testing.assert_array_equal(np.asarray(cache.read().k)[:, :T], k.astype(jnp.bfloat16))
     assert 2 * cache.nbytes == empty(None).nbytes
 
 

@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import quickly
 
 from jtransformer.functional.cache import KVCache
 
 B, T = 2, 3
-append, rewind = jax.jit(KVCache.append), jax.jit(KVCache.rewind)
-reading = jax.jit(KVCache.read)
+append, rewind = quickly(KVCache.append), quickly(KVCache.rewind)
+reading = quickly(KVCache.read)
 
 
 def empty(**options):
@@ -130,7 +131,7 @@ def test_known_overflow_is_an_error_that_names_the_rows():
         cache.append(new, new)
     # Known while tracing too, where the cache is no argument of what is traced.
     with pytest.raises(ValueError, match=message):
-        jax.jit(lambda new: cache.append(new, new))(new)
+        quickly(lambda new: cache.append(new, new))(new)
     real = jnp.array([[True, False], [True, True]])
     assert cache.append(new, new, valid=real).length.tolist() == [3, 3]
 
@@ -151,12 +152,12 @@ def test_an_overflow_met_while_running_marks_the_row_and_stores_nothing():
     after = append(before, *[numbered([8, 9], [8, 9])] * 2)
     assert after.overflowed.tolist() == [True, False]
     assert after.length.tolist() == [3, 3]
-    np.testing.assert_array_equal(after.k[:, :, 0, 0], [[1, 2, 3, 0], [1, 8, 9, 0]])
+    np.testing.assert_array_equal(after.k[:, 0, :, 0], [[1, 2, 3, 0], [1, 8, 9, 0]])
     # What would fit now would leave a gap where the refused tokens are missing.
     later = append(after, *[numbered([7], [7])] * 2)
     assert later.overflowed.tolist() == [True, False]
     assert later.length.tolist() == [3, 4]
-    assert later.k[:, :, 0, 0].tolist() == [[1, 2, 3, 0], [1, 8, 9, 7]]
+    assert later.k[:, 0, :, 0].tolist() == [[1, 2, 3, 0], [1, 8, 9, 7]]
     assert rewind(later, np.int32([1, 1])).overflowed.tolist() == [True, False]
     with pytest.raises(ValueError, match=r"got length=\[3\], limit=4 in rows \[0\]"):
         later.check()
@@ -223,7 +224,7 @@ def test_tokens_that_do_not_fit_are_named(change, message):
 
 def test_null_and_live_sizes():
     assert empty(capacity=3).v.shape == empty(capacity=3, Hv=1).v.shape
-    assert empty(capacity=3, Hv=4).v.shape == (B, 3, 1, 4)
+    assert empty(capacity=3, Hv=4).v.shape == (B, 1, 3, 4)
     assert empty(window=3).capacity == empty(window=3, chunk=1).capacity == 3
     assert empty(window=3, chunk=2).capacity == 4
     assert jax.tree.structure(empty(window=3)) != jax.tree.structure(empty(capacity=3))

@@ -7,11 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import quickly
 
 from jtransformer.functional.losses import chunked_cross_entropy, cross_entropy
 
-# Half the time of compiling; where the compiled code itself is looked at, it is not used.
-QUICKLY = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 B, T, D, V = 2, 5, 4, 7
 LABELS = jnp.asarray(np.arange(B * T).reshape(B, T) % V)
 WEIGHTS = jnp.array([[1.0, 0.5, 0.0, 2.0, 1.0], [0.0, 1.0, 1.0, 1.0, 0.25]])
@@ -44,7 +43,7 @@ def arrays(normal):
 @pytest.mark.parametrize("chunk_size", [10, 3, 5, 1024])
 def test_equals_the_whole_in_value_and_gradient(arrays, chunk_size):
     both = [
-        QUICKLY(jax.value_and_grad(lambda *x, f=f: (f(*x).loss_sum, f(*x)), (0, 1, 2), True))
+        quickly(jax.value_and_grad(lambda *x, f=f: (f(*x).loss_sum, f(*x)), (0, 1, 2), True))
         for f in (
             functools.partial(whole, **OPTIONS),
             functools.partial(chunked, chunk_size=chunk_size, **OPTIONS),
@@ -56,12 +55,12 @@ def test_equals_the_whole_in_value_and_gradient(arrays, chunk_size):
 
 
 def test_one_piece_has_the_bits_of_the_whole(arrays):
-    np.testing.assert_array_equal(QUICKLY(chunked)(*arrays), QUICKLY(whole)(*arrays))
+    np.testing.assert_array_equal(quickly(chunked)(*arrays), quickly(whole)(*arrays))
 
 
 def test_without_weights_all_positions_count(arrays):
-    found = QUICKLY(functools.partial(chunked, weights=None, chunk_size=4))(*arrays)
-    expected = QUICKLY(functools.partial(whole, weights=None))(*arrays)
+    found = quickly(functools.partial(chunked, weights=None, chunk_size=4))(*arrays)
+    expected = quickly(functools.partial(whole, weights=None))(*arrays)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     assert found.weight_sum == B * T
 
@@ -70,17 +69,17 @@ def test_without_weights_all_positions_count(arrays):
 def test_leading_axes_of_any_number(normal, shape):
     hidden, kernel, bias = normal((*shape, D), (D, V), (V,))
     labels = jnp.asarray(np.arange(np.prod(shape, dtype=int)).reshape(shape) % V)
-    found = QUICKLY(functools.partial(chunked, weights=None, chunk_size=4))(
+    found = quickly(functools.partial(chunked, weights=None, chunk_size=4))(
         hidden, kernel, bias, labels
     )
-    expected = QUICKLY(functools.partial(whole, weights=None))(hidden, kernel, bias, labels)
+    expected = quickly(functools.partial(whole, weights=None))(hidden, kernel, bias, labels)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_forward_mode(arrays):
     along = tuple(jnp.cos(x) for x in arrays)
     forward, expected = (
-        QUICKLY(functools.partial(jax.jvp, loss))(arrays, along)
+        quickly(functools.partial(jax.jvp, loss))(arrays, along)
         for loss in (loss_of(chunked, chunk_size=4), loss_of(whole))
     )
     np.testing.assert_allclose(forward, expected, rtol=1e-5)
@@ -90,7 +89,7 @@ def test_gradients_for_several_kernels_at_once(arrays):
     hidden, kernel, bias = arrays
     kernels = jnp.stack([kernel, 2 * kernel, -kernel])
     gradients = [
-        QUICKLY(jax.vmap(jax.grad(lambda k, loss=loss: loss(hidden, k, bias))))(kernels)
+        quickly(jax.vmap(jax.grad(lambda k, loss=loss: loss(hidden, k, bias))))(kernels)
         for loss in (loss_of(chunked, chunk_size=4), loss_of(whole))
     ]
     np.testing.assert_allclose(*gradients, rtol=1e-4, atol=1e-5)
@@ -112,7 +111,7 @@ def test_weight_zero_silences_states_that_are_no_numbers(arrays, norm):
             hidden, LABELS, WEIGHTS, head=lambda x: head(norm(x)), chunk_size=4, **OPTIONS
         ).loss_sum
 
-    run = QUICKLY(jax.value_and_grad(loss, (0, 1)))
+    run = quickly(jax.value_and_grad(loss, (0, 1)))
     for found, clean in zip(
         jax.tree.leaves(run(spoilt, kernel)), jax.tree.leaves(run(hidden, kernel)), strict=True
     ):
@@ -121,7 +120,7 @@ def test_weight_zero_silences_states_that_are_no_numbers(arrays, norm):
 
 
 def test_no_supervised_position_is_zero_and_no_nan(arrays):
-    run = QUICKLY(jax.grad(loss_of(chunked, weights=jnp.zeros((B, T)), chunk_size=4), (0, 1, 2)))
+    run = quickly(jax.grad(loss_of(chunked, weights=jnp.zeros((B, T)), chunk_size=4), (0, 1, 2)))
     for gradient in run(*arrays):
         np.testing.assert_array_equal(gradient, jnp.zeros_like(gradient))
 
@@ -134,6 +133,7 @@ def temporary_bytes(form, positions, vocabulary, **options):
     def loss(*arrays):
         return form(*arrays, weights=None, **options).loss_sum
 
+    # The code that users run is looked at here.
     compiled = jax.jit(jax.grad(loss, (0, 1, 2))).lower(*arrays, labels).compile()
     return compiled.memory_analysis().temp_size_in_bytes
 
@@ -166,7 +166,7 @@ def test_gradients_of_low_precision_parameters_are_summed_in_float32(normal):
         head = functools.partial(jnp.matmul, b=kernel)
         return chunked_cross_entropy(hidden, labels, head=head, chunk_size=chunk_size).loss_sum
 
-    gradient = QUICKLY(jax.grad(loss), static_argnums=2)
+    gradient = quickly(jax.grad(loss), static_argnums=2)
     exact = gradient(kernel.astype(jnp.float32), hidden.astype(jnp.float32), 2048)
     found = gradient(kernel, hidden, 16)
     assert found.dtype == jnp.bfloat16
@@ -185,11 +185,11 @@ def test_a_head_with_a_state_of_its_own_is_read_anew(arrays):
             return self.factor * affine(rows, kernel, bias)
 
     head = Head()
-    expected = QUICKLY(cross_entropy)(3 * affine(hidden, kernel, bias), LABELS).nll_sum
+    expected = quickly(cross_entropy)(3 * affine(hidden, kernel, bias), LABELS).nll_sum
     found = []
     for head.factor in (1.0, 3.0):
         form = functools.partial(chunked_cross_entropy, head=head, chunk_size=4)
-        found.append(QUICKLY(lambda hidden, form=form: form(hidden, LABELS).nll_sum)(hidden))
+        found.append(quickly(lambda hidden, form=form: form(hidden, LABELS).nll_sum)(hidden))
     assert not np.allclose(found[0], found[1])
     np.testing.assert_allclose(found[1], expected, rtol=1e-5)
 

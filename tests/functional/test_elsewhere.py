@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tiny_block
 from flax import nnx
+from quickly import quickly
 
 TESTS = pathlib.Path(__file__).parents[1]
 ROWS = tiny_block.token_rows()
@@ -21,7 +22,7 @@ ROWS = tiny_block.token_rows()
 @pytest.fixture(scope="module")
 def expected():
     """Loss and gradients of the loop over the layers."""
-    return jax.jit(jax.value_and_grad(tiny_block.mean_loss))(tiny_block.parameters(), ROWS)
+    return quickly(jax.value_and_grad(tiny_block.mean_loss))(tiny_block.parameters(), ROWS)
 
 
 def assert_same(found, expected):
@@ -30,7 +31,7 @@ def assert_same(found, expected):
 
 
 def test_a_plain_loop_learns_to_count():
-    @jax.jit
+    @quickly
     def step(p):
         loss, slope = jax.value_and_grad(tiny_block.mean_loss)(p, ROWS)
         return jax.tree.map(lambda value, by: value - 0.5 * by, p, slope), loss
@@ -52,7 +53,7 @@ def test_a_scan_over_layers_equals_the_loop(expected):
         return tiny_block.mean_loss({**p, "layers": (p["layers"],)}, rows, through_all)
 
     p = tiny_block.parameters()
-    loss, slope = jax.jit(jax.value_and_grad(scanned))(
+    loss, slope = quickly(jax.value_and_grad(scanned))(
         {**p, "layers": tiny_block.stacked(p["layers"])}, ROWS
     )
     stacked = {**expected[1], "layers": tiny_block.stacked(expected[1]["layers"])}
@@ -176,6 +177,6 @@ def test_a_mixed_precision_step_keeps_float32_masters(expected):
         return sums.loss_sum / sums.weight_sum
 
     p = tiny_block.parameters()
-    value, slope = jax.jit(jax.value_and_grad(loss))(p)
+    value, slope = quickly(jax.value_and_grad(loss))(p)
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(slope))
     np.testing.assert_allclose(value, expected[0], rtol=0.02)

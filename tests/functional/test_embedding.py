@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import quickly
 
 from jtransformer.functional.embedding import embed, readout
 
@@ -23,9 +24,9 @@ def test_tied_gradient_is_the_sum_of_both(normal, scales):
         rows = embed(TOKENS, table_in, scale=scale_in)
         return jnp.sum(readout(rows, table_out, scale=scale_out) ** 2)
 
-    by_end = jax.jit(jax.grad(loss, argnums=(0, 1)))
+    by_end = quickly(jax.grad(loss, argnums=(0, 1)))
     both = by_end(table, table)
-    tied = jax.jit(jax.grad(lambda table: loss(table, table)))(table)
+    tied = quickly(jax.grad(lambda table: loss(table, table)))(table)
     np.testing.assert_allclose(tied, both[0] + both[1], rtol=1e-5)
     never_read = jnp.array([token for token in range(V) if token not in np.asarray(TOKENS)])
     # A row that is never looked up still moves, through the head.
@@ -87,7 +88,7 @@ def test_an_id_beyond_the_table_is_refused_where_it_is_known(token):
 
 def test_a_traced_id_beyond_the_table_is_no_nan():
     table = jnp.arange(8.0).reshape(4, 2)
-    found = jax.jit(embed)(jnp.array([9, -1, 2]), table)
+    found = quickly(embed)(jnp.array([9, -1, 2]), table)
     np.testing.assert_array_equal(found, table[jnp.array([3, 0, 2])])
 
 
@@ -103,7 +104,7 @@ def test_widths_that_do_not_fit_are_named():
 
 def test_tokens_known_before_tracing_may_be_read_inside_it():
     table, tokens = jnp.arange(8.0).reshape(4, 2), jnp.array([3, 0])
-    looked_up = jax.jit(lambda table: embed(tokens, table))(table)
+    looked_up = quickly(lambda table: embed(tokens, table))(table)
     np.testing.assert_array_equal(looked_up, table[np.array([3, 0])])
-    total = jax.grad(lambda table: jnp.sum(embed(tokens, table)))(table)
+    total = quickly(jax.grad(lambda table: jnp.sum(embed(tokens, table))))(table)
     np.testing.assert_array_equal(total, [[1, 1], [0, 0], [0, 0], [1, 1]])

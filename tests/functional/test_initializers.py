@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import quickly
 
 from jtransformer import functional as F
 
@@ -109,7 +110,7 @@ def test_compiled_draws_are_the_same_but_for_rounding(key):
     def compiled(key):
         return [draw(key, SHAPE) for draw in DRAWS.values()]
 
-    for found, draw in zip(jax.jit(compiled)(key), DRAWS.values(), strict=True):
+    for found, draw in zip(quickly(compiled)(key), DRAWS.values(), strict=True):
         np.testing.assert_allclose(found, draw(key, SHAPE), rtol=1e-6)
 
 
@@ -188,8 +189,12 @@ def test_deepnorm_gives_its_gain_to_the_parts_that_it_names(key, part, gain):
 
 
 def test_a_plain_normal_draw_has_the_numbers_of_jax(key):
-    expected = 0.3 * jax.random.normal(key, SHAPE)
-    np.testing.assert_array_equal(DRAWS["normal"](key, SHAPE), expected)
+    found = DRAWS["normal"](key, SHAPE)
+    np.testing.assert_array_equal(found, jax.nn.initializers.normal(0.3)(key, SHAPE))
+    # One program may multiply by 0.3 before it rounds the draw: so does JAX 0.12, and is off by a
+    # unit in the last place from a product of two rounded numbers.
+    by_hand = np.float32(0.3) * np.asarray(jax.random.normal(key, SHAPE))
+    np.testing.assert_allclose(found, by_hand, rtol=np.finfo(np.float32).eps)
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import at_once, quickly
 
-from jtransformer.functional.attention import dot_product_attention
-from jtransformer.functional.latent_attention import latent_attention
+from jtransformer import functional as F
 from jtransformer.functional.masks import causal_mask
-from jtransformer.functional.rope import rope
 from jtransformer.functional.visibility import Visibility
 
+dot_product_attention = at_once(F.dot_product_attention)
+latent_attention = at_once(F.latent_attention)
+rope = at_once(F.rope)
+
 B, T, S, N, H, Hv, Hr, C = 2, 3, 11, 5, 7, 13, 4, 17
-QUICKLY = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 FORMS = pytest.mark.parametrize("form", ["expanded", "absorbed"])
 
 
@@ -49,7 +51,7 @@ def make(normal):
 def test_both_forms_are_one_function(make, options):
     arrays, rotary = make(dtype=jnp.float64)
 
-    @functools.partial(QUICKLY, static_argnames="form")
+    @functools.partial(quickly, static_argnames="form")
     def value_and_slopes(*arrays, form, **pair):
         read = functools.partial(latent_attention, **pair, **options, form=form)
         out, pull = jax.vjp(read, *arrays)
@@ -67,7 +69,7 @@ def test_both_forms_are_one_function(make, options):
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_the_absorbed_form_is_no_less_precise(make, dtype):
     arrays, rotary = make(dtype=dtype)
-    read = QUICKLY(latent_attention, static_argnames=("form", "scale"))
+    read = quickly(latent_attention, static_argnames=("form", "scale"))
     raised, raised_rotary = jax.tree.map(lambda x: x.astype(jnp.float32), (arrays, rotary))
     exact = read(*raised, **raised_rotary)
     error = {}
@@ -96,7 +98,7 @@ def test_a_latent_of_concatenated_keys_and_values_is_multi_head_attention(normal
 def test_the_scale_is_that_of_both_parts_of_a_head(make, form):
     """Neither of H alone, nor of the latent that the absorbed form reads as its key."""
     arrays, rotary = make()
-    read = QUICKLY(latent_attention, static_argnames=("form", "scale"))
+    read = quickly(latent_attention, static_argnames=("form", "scale"))
     out = read(*arrays, **rotary, form=form)
     np.testing.assert_allclose(out, read(*arrays, **rotary, form=form, scale=11**-0.5), rtol=1e-6)
     without = read(*arrays, form=form)
@@ -108,7 +110,7 @@ def test_the_scale_is_that_of_both_parts_of_a_head(make, form):
 @FORMS
 def test_scores_of_the_rotary_part_depend_on_offsets_only(make, form):
     arrays, rotary = make()
-    read = QUICKLY(latent_attention, static_argnames=("form", "scale"))
+    read = quickly(latent_attention, static_argnames=("form", "scale"))
 
     def out(shift):
         positions = [jnp.arange(n)[None] + shift for n in (T, S)]
@@ -154,8 +156,8 @@ def test_a_query_that_sees_nothing_gets_zeros_and_sends_none(make, form):
     def out(*arrays):
         return latent_attention(*arrays, **rotary, mask=mask, form=form)
 
-    np.testing.assert_array_equal(QUICKLY(out)(*arrays)[:, 1], jnp.zeros((B, N, Hv)))
-    blind = QUICKLY(jax.grad(lambda *a: out(*a)[:, 1].sum(), argnums=(0, 1, 2, 3)))(*arrays)
+    np.testing.assert_array_equal(quickly(out)(*arrays)[:, 1], jnp.zeros((B, N, Hv)))
+    blind = quickly(jax.grad(lambda *a: out(*a)[:, 1].sum(), argnums=(0, 1, 2, 3)))(*arrays)
     assert all((slope == 0).all() for slope in blind)
 
 

@@ -5,8 +5,11 @@ from inspect import unwrap  # Reaches the function behind the tests' shape check
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import at_once
 
-from jtransformer.functional.linear import linear
+from jtransformer import functional as F
+
+linear = at_once(F.linear)
 
 B, T, D, N, H = 2, 3, 12, 4, 5
 

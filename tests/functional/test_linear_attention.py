@@ -8,20 +8,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import at_once, quickly
 
+from jtransformer import functional as F
 from jtransformer.functional.activations import elu_plus_one, relu
-from jtransformer.functional.attention import attention_weights
 from jtransformer.functional.linear_attention import (
     LinearAttentionState,
     linear_attention,
     linear_attention_step,
 )
 
+attention_weights = at_once(F.attention_weights)
+
 B, T, S, N, K, H, Hv = 2, 7, 5, 6, 2, 4, 3
-QUICKLY = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 STATIC = ("feature_map", "causal", "chunk_size")
-READ = QUICKLY(linear_attention, static_argnames=STATIC)
-STEP = QUICKLY(linear_attention_step, static_argnames=("feature_map", "chunk_size"))
+READ = quickly(linear_attention, static_argnames=STATIC)
+STEP = quickly(linear_attention_step, static_argnames=("feature_map", "chunk_size"))
 EMPTY = LinearAttentionState.empty(B, K, H, Hv)
 
 
@@ -122,7 +124,7 @@ def test_a_state_is_the_sum_over_its_tokens_and_has_their_size_only(make):
 def test_steps_run_inside_a_scan(make):
     q, k, v = make()
     tokens = [jnp.moveaxis(x, 1, 0)[:, :, None] for x in (q, k, v)]
-    _, outs = QUICKLY(
+    _, outs = quickly(
         lambda: jax.lax.scan(lambda s, x: linear_attention_step(s, *x), EMPTY, tokens)
     )()
     np.testing.assert_allclose(jnp.moveaxis(outs[:, :, 0], 0, 1), READ(q, k, v), atol=1e-6)
@@ -132,7 +134,7 @@ def test_steps_run_inside_a_scan(make):
 def test_padding_is_felt_by_no_bit_not_even_as_nan(make, causal):
     valid = jnp.array([[True] * 5 + [False] * 2, [False] + [True] * 4 + [False] * 2])
 
-    @QUICKLY
+    @quickly
     def value_and_slopes(*arrays):
         read = functools.partial(linear_attention, causal=causal, key_valid=valid, chunk_size=3)
         out, pull = jax.vjp(read, *arrays)
@@ -154,8 +156,8 @@ def test_a_query_that_sees_nothing_gets_zeros_and_sends_none(make):
     def blind(*arrays):
         return linear_attention(*arrays, key_valid=valid, chunk_size=3)[:, :2]
 
-    np.testing.assert_array_equal(QUICKLY(blind)(*arrays), jnp.zeros((B, 2, N, Hv)))
-    slopes = QUICKLY(jax.grad(lambda *a: blind(*a).sum(), argnums=(0, 1, 2)))(*arrays)
+    np.testing.assert_array_equal(quickly(blind)(*arrays), jnp.zeros((B, 2, N, Hv)))
+    slopes = quickly(jax.grad(lambda *a: blind(*a).sum(), argnums=(0, 1, 2)))(*arrays)
     assert all((slope == 0).all() for slope in slopes)
     none = READ(*arrays, causal=False, key_valid=jnp.zeros((1, T), bool))
     np.testing.assert_array_equal(none, jnp.zeros((B, T, N, Hv)))
@@ -169,8 +171,8 @@ def test_features_that_vanish_give_zeros_and_no_nan(make):
     def read(*arrays):
         return linear_attention(*arrays, feature_map=relu)
 
-    np.testing.assert_array_equal(QUICKLY(read)(q, k, v)[:, 3], jnp.zeros((B, N, Hv)))
-    for slope in QUICKLY(jax.grad(lambda *a: read(*a).sum(), argnums=(0, 1, 2)))(q, k, v):
+    np.testing.assert_array_equal(quickly(read)(q, k, v)[:, 3], jnp.zeros((B, N, Hv)))
+    for slope in quickly(jax.grad(lambda *a: read(*a).sum(), argnums=(0, 1, 2)))(q, k, v):
         assert jnp.isfinite(slope).all()
 
 
@@ -179,7 +181,7 @@ def test_slopes_of_tiny_totals_do_not_overflow(make, causal):
     """The square of a total of e-60 is 0 in float32, and a slope that divides by it is NaN."""
     q, k, v = make()
     far = q * 0.1 - 60
-    slopes = QUICKLY(jax.grad(lambda *arrays: linear_attention(*arrays, causal=causal).sum()))
+    slopes = quickly(jax.grad(lambda *arrays: linear_attention(*arrays, causal=causal).sum()))
     slope = slopes(far, k, v)
     with jax.enable_x64(True):
         exact = slopes(*(jnp.asarray(np.asarray(x), jnp.float64) for x in (far, k, v)))

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import at_once, quickly
 
 from jtransformer.functional.losses import cross_entropy
 
@@ -15,27 +16,12 @@ B, T, V = 2, 3, 5
 LABELS = jnp.array([[0, 4, 2], [2, 2, 1]])
 WEIGHTS = jnp.array([[1.0, 0.5, 0.0], [2.0, 1.0, 0.0]])
 
-summed = jax.jit(cross_entropy, static_argnames=("label_smoothing", "z_loss"))
+summed = at_once(cross_entropy)
 REFERENCE = jnp.array([0.5, 0.25, 0.125, 0.125, 0.0])
 
 
 def smoothed_loss(logits, labels, **options):
     return cross_entropy(logits, labels, WEIGHTS, **options).loss_sum
-
-
-def reference(logits, labels, weights, label_smoothing, z_loss):
-    """Target distribution times log-probabilities, one position after the other."""
-    sums = np.zeros(4)
-    for index in np.ndindex(labels.shape):
-        weight = float(weights[index])
-        scores = np.asarray(logits[index], np.float64)
-        log_z = math.log(sum(math.exp(score) for score in scores))
-        target = np.full(len(scores), label_smoothing / len(scores))
-        target[int(labels[index])] += 1 - label_smoothing
-        smoothed = -sum(target * (scores - log_z))
-        nll = log_z - scores[int(labels[index])]
-        sums += weight * np.array([smoothed + z_loss * log_z**2, nll, 1, log_z**2])
-    return sums
 
 
 @pytest.mark.usefixtures("float64")
@@ -55,7 +41,7 @@ def test_worked_values(golden):
     np.testing.assert_allclose(referred.loss_sum / referred.weight_sum, given["mean"], atol=1e-14)
     each = [summed(*pair).nll_sum for pair in zip(logits, labels, strict=True)]
     np.testing.assert_allclose(each, figures["nll_each"], atol=1e-14)
-    probabilities = jax.grad(lambda x: summed(x, jnp.array(2)).loss_sum)(
+    probabilities = quickly(jax.grad(lambda x: summed(x, jnp.array(2)).loss_sum))(
         jnp.array([2.0, 1.0, 0.0])
     ) + jnp.array([0.0, 0.0, 1.0])
     np.testing.assert_allclose(probabilities, figures["softmax_2_1_0"], atol=1e-14)
@@ -108,7 +94,7 @@ def test_a_token_ruled_out_on_both_sides_costs_nothing(normal):
     np.testing.assert_allclose(plain, summed(logits[..., :4], labels, WEIGHTS), rtol=1e-6)
     for smoothing in (options, {}):
         loss = functools.partial(smoothed_loss, labels=labels, **smoothing)
-        gradient = jax.jit(jax.grad(loss))(ruled_out)
+        gradient = quickly(jax.grad(loss))(ruled_out)
         assert jnp.isfinite(gradient).all()
         np.testing.assert_array_equal(gradient[..., 4], jnp.zeros((B, T)))
     # Uniform smoothing gives it a share, and that is what no probability costs.
@@ -122,7 +108,7 @@ def test_derivative_by_the_reference(normal):
         return summed(logits, jnp.array(1), label_smoothing=0.5, reference=reference).loss_sum
 
     expected = -0.5 * jax.nn.log_softmax(logits)
-    np.testing.assert_allclose(jax.grad(loss)(REFERENCE), expected, rtol=1e-6)
+    np.testing.assert_allclose(quickly(jax.grad(loss))(REFERENCE), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("ignored", [-100, -1, 3, 1_000_000])
@@ -136,7 +122,7 @@ def test_an_ignored_label_may_be_any_integer(ignored):
     sums = summed(logits, labels, jnp.array([1, 0]))
     np.testing.assert_allclose(sums.loss_sum, 2.407606, atol=1e-6)
     assert sums.weight_sum == 1
-    gradient = jax.grad(loss)(logits)
+    gradient = quickly(jax.grad(loss))(logits)
     assert jnp.isfinite(gradient).all()
     np.testing.assert_array_equal(gradient[1], jnp.zeros(3))
 
@@ -149,7 +135,7 @@ def test_weight_zero_silences_logits_that_are_no_numbers(normal, bad):
     clean = summed(logits, LABELS, WEIGHTS, **options)
     np.testing.assert_array_equal(summed(spoilt, LABELS, WEIGHTS, **options), clean)
     loss = functools.partial(smoothed_loss, labels=LABELS, **options)
-    gradient = jax.jit(jax.grad(loss))(spoilt)
+    gradient = quickly(jax.grad(loss))(spoilt)
     assert jnp.isfinite(gradient).all()
     assert (gradient[WEIGHTS == 0] == 0).all()
     assert (jnp.abs(gradient[WEIGHTS != 0]) > 0).all()
@@ -163,7 +149,7 @@ def test_no_supervised_position_is_zero_and_no_nan(normal):
 
     np.testing.assert_array_equal(summed(logits, LABELS, jnp.zeros((B, T))), jnp.zeros(4))
     assert loss(logits) == 0
-    np.testing.assert_array_equal(jax.grad(loss)(logits), jnp.zeros((B, T, V)))
+    np.testing.assert_array_equal(quickly(jax.grad(loss))(logits), jnp.zeros((B, T, V)))
 
 
 @pytest.mark.parametrize("label", [-1, 5])
@@ -229,7 +215,7 @@ def test_labels_of_every_width_mean_the_same_tokens(normal, dtype):
     labels = np.array([5, 20, 40])
     expected = summed(logits, jnp.asarray(labels, jnp.int32)).nll_sum
     np.testing.assert_array_equal(summed(logits, jnp.asarray(labels, dtype)).nll_sum, expected)
-    byte = jax.jit(unwrap(cross_entropy))(logits, jnp.asarray(labels, jnp.uint8))
+    byte = quickly(unwrap(cross_entropy))(logits, jnp.asarray(labels, jnp.uint8))
     np.testing.assert_allclose(byte.nll_sum, expected, rtol=1e-6)
 
 

@@ -3,10 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from quickly import quickly
 
 from jtransformer.functional.losses import cross_entropy
 
-summed = jax.jit(cross_entropy)
+summed = quickly(cross_entropy)
 
 
 def of_losses(losses):
@@ -29,9 +30,9 @@ def test_micro_batches_of_unequal_size_give_the_mean_over_their_tokens():
         sums = [cross_entropy(logits, jnp.zeros(len(logits), int)) for logits in batches]
         return sum(s.loss_sum for s in sums) / sum(s.weight_sum for s in sums)
 
-    value, parts = jax.jit(jax.value_and_grad(mean))(batches)
+    value, parts = quickly(jax.value_and_grad(mean))(batches)
     np.testing.assert_allclose(value, 7 / 4, rtol=1e-6)
-    (whole,) = jax.jit(jax.grad(mean))([np.concatenate(batches)])
+    (whole,) = quickly(jax.grad(mean))([np.concatenate(batches)])
     np.testing.assert_allclose(np.concatenate(parts), whole, rtol=1e-6)
 
 
@@ -44,7 +45,7 @@ def test_devices_of_unequal_share_give_the_mean_over_their_tokens():
         sums = cross_entropy(logits, jnp.zeros(3, int), weights)
         return jax.lax.psum(sums.loss_sum, "devices") / jax.lax.psum(sums.weight_sum, "devices")
 
-    both = jax.jit(jax.vmap(mean, axis_name="devices"))(logits, weights)
+    both = quickly(jax.vmap(mean, axis_name="devices"))(logits, weights)
     np.testing.assert_allclose(both, [5 / 4, 5 / 4], rtol=1e-6)
 
 
@@ -65,7 +66,7 @@ def test_labels_are_not_shifted():
 def test_a_position_is_judged_by_its_own_logits_alone(normal):
     (logits,) = normal((3, 5))
     labels = jnp.array([4, 0, 2])
-    slopes = jax.jit(jax.jacrev(lambda x: jax.vmap(cross_entropy)(x, labels).nll_sum))(logits)
+    slopes = quickly(jax.jacrev(lambda x: jax.vmap(cross_entropy)(x, labels).nll_sum))(logits)
     moves = np.abs(slopes).max(-1) > 0
     np.testing.assert_array_equal(moves, np.eye(3, dtype=bool))
 

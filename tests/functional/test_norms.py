@@ -6,22 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import at_once, quickly
 
-from jtransformer.functional.norms import dynamic_tanh, layer_norm, rms_norm, scale_norm
+from jtransformer.functional import norms
+
+dynamic_tanh, layer_norm = at_once(norms.dynamic_tanh), at_once(norms.layer_norm)
+rms_norm, scale_norm = at_once(norms.rms_norm), at_once(norms.scale_norm)
 
 B, T, D = 2, 3, 7
 BOTH = pytest.mark.parametrize("norm", [layer_norm, rms_norm])
-
-
-def reference(norm, x, scale, bias, epsilon):
-    """One position after the other, in float64."""
-    out = np.zeros(x.shape)
-    for index in np.ndindex(x.shape[:-1]):
-        row = np.asarray(x[index], np.float64)
-        if norm is layer_norm:
-            row = row - sum(row) / len(row)
-        out[index] = row / (sum(row**2) / len(row) + epsilon) ** 0.5
-    return out * np.asarray(scale, np.float64) + np.asarray(bias, np.float64)
 
 
 @pytest.mark.usefixtures("float64")
@@ -48,11 +41,16 @@ def test_worked_jacobian_and_gradients(golden, norm):
     x, scale, upstream = (jnp.array(figures[name]) for name in ("x", "gamma", "upstream"))
     epsilon, name = figures["epsilon"], norm.__name__
     for jacobian in (jax.jacfwd, jax.jacrev):
-        found = jacobian(lambda x: norm(x, scale, epsilon=epsilon))(x)
+        found = quickly(jacobian(lambda x: norm(x, scale, epsilon=epsilon)))(x)
         np.testing.assert_allclose(found, figures[f"{name}_jacobian"], atol=1e-12)
     affine = (scale, jnp.zeros(5)) if norm is layer_norm else (scale,)
-    _, pull = jax.vjp(lambda *args: norm(*args, epsilon=epsilon), x, *affine)
-    gradients = dict(zip(("vjp", "scale_grad", "bias_grad"), pull(upstream), strict=False))
+
+    @quickly
+    def pulled(upstream, *args):
+        return jax.vjp(lambda *args: norm(*args, epsilon=epsilon), *args)[1](upstream)
+
+    pull = pulled(upstream, x, *affine)
+    gradients = dict(zip(("vjp", "scale_grad", "bias_grad"), pull, strict=False))
     for what, gradient in gradients.items():
         np.testing.assert_allclose(gradient, figures[f"{name}_{what}"], atol=1e-12)
 
@@ -65,15 +63,20 @@ def test_second_derivatives_of_the_own_rule(normal):
         return jnp.sum(layer_norm(x) ** 3)
 
     step = 1e-5
-    ahead, behind = (jax.grad(squared)(x + sign * step * direction) for sign in (1, -1))
-    along = jax.jvp(jax.grad(squared), (x,), (direction,))[1]
+    slope = quickly(jax.grad(squared))
+    ahead, behind = (slope(x + sign * step * direction) for sign in (1, -1))
+    along = quickly(lambda *pair: jax.jvp(jax.grad(squared), *pair)[1])((x,), (direction,))
     np.testing.assert_allclose(along, (ahead - behind) / (2 * step), atol=1e-6)
 
 
 def test_all_ones_is_in_the_kernel_of_the_layer_norm_jacobian(normal):
     (x,) = normal((D,))
-    assert jnp.abs(jax.jvp(layer_norm, (x,), (jnp.ones(D),))[1]).max() < 1e-6
-    assert jnp.abs(jax.jvp(rms_norm, (x,), (jnp.ones(D),))[1]).max() > 1e-2
+
+    def along_ones(norm):
+        return np.abs(quickly(lambda *pair: jax.jvp(norm, *pair)[1])((x,), (jnp.ones(D),)))
+
+    assert along_ones(layer_norm).max() < 1e-6
+    assert along_ones(rms_norm).max() > 1e-2
 
 
 def test_only_layer_norm_ignores_a_shift(normal):
@@ -134,7 +137,7 @@ def test_constant_and_zero_vectors(norm):
         np.testing.assert_array_equal(norm(jnp.zeros(4), epsilon=epsilon), jnp.zeros(4))
     assert jnp.isnan(norm(jnp.zeros(4), epsilon=0.0)).all()
     np.testing.assert_array_equal(layer_norm(jnp.full(4, 5.0)), jnp.zeros(4))
-    gradient = jax.grad(lambda x: norm(x).sum())(jnp.zeros(4))
+    gradient = quickly(jax.grad(lambda x: norm(x).sum()))(jnp.zeros(4))
     assert jnp.isfinite(gradient).all()
 
 
@@ -202,7 +205,7 @@ def test_live_the_cast_before_the_scale_rounds_twice(normal, dtype):
     wide = np.asarray(scale, np.float32)
     twice = (plain.astype(dtype).astype(np.float32) * wide).astype(dtype)
     once = (plain * wide).astype(dtype)
-    for run in (rms_norm, jax.jit(rms_norm, static_argnames="cast")):
+    for run in (norms.rms_norm, rms_norm):  # step by step, and as one program
         np.testing.assert_array_equal(run(x, scale, cast="before"), twice)
         np.testing.assert_array_equal(run(x, scale, cast="after"), once)
     assert np.mean(once != twice) > 0.1
@@ -235,7 +238,7 @@ def test_epsilon_of_scale_norm_is_added_to_the_squared_length():
     x, one = jnp.array([3e-3, 0.0]), jnp.array(1.0)
     # 0.9967 were it added to the length, 1 were it a lower bound of the length.
     np.testing.assert_allclose(scale_norm(x, one, epsilon=1e-5), [0.688247, 0], rtol=1e-5)
-    slope = jax.grad(lambda x: scale_norm(x, one, epsilon=1e-5).sum())(jnp.zeros(2))
+    slope = quickly(jax.grad(lambda x: scale_norm(x, one, epsilon=1e-5).sum()))(jnp.zeros(2))
     np.testing.assert_allclose(slope, [1e5**0.5] * 2, rtol=1e-5)
     assert jnp.isnan(scale_norm(jnp.zeros(2), one, epsilon=0.0)).all()
 

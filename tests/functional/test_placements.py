@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import quickly
 
 from jtransformer import functional as F
 from jtransformer.spec import ModelSpec
@@ -91,7 +92,7 @@ def test_deepnorm_bounds_what_a_deep_stack_makes_of_a_change_of_its_weights(norm
     width, depth = 32, 60
     x, kernels = normal((width,), (depth, width, width))
 
-    @jax.jit
+    @quickly
     def moved(alpha, gain):
         def layer(x, w):
             wired = F.residual(

@@ -7,10 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import at_once, quickly
 
-from jtransformer.functional.attention import attention_weights
+from jtransformer import functional as F
 from jtransformer.functional.masks import causal_mask
-from jtransformer.functional.position_bias import alibi_bias, alibi_slopes, t5_bias, t5_bucket
+from jtransformer.functional.position_bias import alibi_slopes
+
+attention_weights = at_once(F.attention_weights)
+alibi_bias = at_once(F.alibi_bias)
+t5_bias = at_once(F.t5_bias)
+t5_bucket = at_once(F.t5_bucket)
 
 B, T, S, N, H = 2, 3, 5, 4, 6
 QUERIES = jnp.array([[0, 1, 2], [40, 7, 90]])
@@ -92,7 +98,9 @@ def test_t5_buckets_of_the_farthest_positions(bidirectional):
 
 def test_t5_gradient_counts_the_pairs_of_each_bucket(normal):
     (table,) = normal((32, N))
-    slopes = jax.grad(lambda table: t5_bias(table, QUERIES, KEYS, bidirectional=True).sum())(table)
+    slopes = quickly(
+        jax.grad(lambda table: t5_bias(table, QUERIES, KEYS, bidirectional=True).sum())
+    )(table)
     relative = KEYS[:, None] - QUERIES[:, :, None]
     counts = np.bincount(t5_bucket(relative, bidirectional=True).ravel(), minlength=32)
     np.testing.assert_array_equal(slopes, np.tile(counts[:, None], (1, N)))

@@ -3,10 +3,10 @@
 import math
 from inspect import unwrap  # Reaches the function behind the tests' shape checker.
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import quickly
 
 from jtransformer.functional.attention import dot_product_attention
 from jtransformer.functional.masks import visible
@@ -185,7 +185,7 @@ def test_positions_that_start_after_the_padding_id():
 
 
 def test_a_padded_batch_equals_each_sequence_alone(normal):
-    @jax.jit
+    @quickly
     def read(q, k, v, valid):
         positions = token_positions(valid)
         mask = visible(positions, positions, key_valid=valid)
@@ -197,7 +197,7 @@ def test_a_padded_batch_equals_each_sequence_alone(normal):
 
 
 def test_positions_of_tokens_compile_with_the_count_as_an_argument():
-    counted = jax.jit(lambda valid, first: token_positions(valid, first=first))
+    counted = quickly(lambda valid, first: token_positions(valid, first=first))
     found = counted(VALID, jnp.array([0, 7]))
     np.testing.assert_array_equal(found, [[0, 0, 0, 1, 2], [7, 8, 9, 10, 11]])
 

@@ -8,15 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import at_once, quickly
 
-from jtransformer.functional.attention import dot_product_attention
+from jtransformer import functional as F
 from jtransformer.functional.masks import causal_mask
-from jtransformer.functional.relative_attention import relative_attention, relative_bias
+from jtransformer.functional.relative_attention import relative_attention
 from jtransformer.functional.visibility import Visibility
 
+dot_product_attention = at_once(F.dot_product_attention)
+relative_bias = at_once(F.relative_bias)
+
 B, T, S, N, K, H, Hv, M = 2, 3, 11, 4, 2, 6, 7, 5
-QUICKLY = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-READ = QUICKLY(relative_attention, static_argnames=("scale", "dropout_rate"))
+READ = quickly(relative_attention, static_argnames=("scale", "dropout_rate"))
 POSITIONS = dict(query_positions=jnp.arange(4, 4 + T)[None], key_positions=jnp.arange(S)[None])
 
 
@@ -61,7 +64,7 @@ def test_a_distance_is_that_of_the_key_from_the_query():
 def test_zero_tables_are_plain_attention_exactly(make, options):
     q, k, v, *tables = make()
     # Not compiled: a compiler is free to contract the sum with a bias of zeros.
-    plain = dot_product_attention(q, k, v, **options)
+    plain = F.dot_product_attention(q, k, v, **options)
     for zeros in ([jnp.zeros((M, H))], [jnp.zeros_like(table) for table in tables]):
         out = relative_attention(q, k, v, *zeros, **POSITIONS, **options)
         np.testing.assert_array_equal(out, plain)
@@ -158,8 +161,8 @@ def test_a_query_that_sees_nothing_gets_zeros_and_sends_none(make):
     def blind(*arrays):
         return relative_attention(*arrays, **POSITIONS, mask=mask)[:, 1]
 
-    np.testing.assert_array_equal(QUICKLY(blind)(*arrays), jnp.zeros((B, N, Hv)))
-    slopes = QUICKLY(jax.grad(lambda *a: blind(*a).sum(), argnums=tuple(range(5))))(*arrays)
+    np.testing.assert_array_equal(quickly(blind)(*arrays), jnp.zeros((B, N, Hv)))
+    slopes = quickly(jax.grad(lambda *a: blind(*a).sum(), argnums=tuple(range(5))))(*arrays)
     assert all((slope == 0).all() for slope in slopes)
 
 
@@ -174,7 +177,7 @@ def test_what_stands_in_padding_is_not_felt_even_as_nan(make, n_tables):
         return relative_attention(q, k, v, *tables, **POSITIONS, mask=mask)
 
     def slopes(*arrays):
-        return QUICKLY(jax.grad(lambda *a: (read(*a) ** 2).sum(), (0, 1)))(*arrays)
+        return quickly(jax.grad(lambda *a: (read(*a) ** 2).sum(), (0, 1)))(*arrays)
 
     clean, dirty = (k, v), [x.at[~valid].set(jnp.nan) for x in (k, v)]
     np.testing.assert_array_equal(read(*dirty), read(*clean))

@@ -7,8 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import at_once, quickly
 
 from jtransformer import functional as F
+
+residual = at_once(F.residual)
 
 B, T, D = 2, 3, 5
 FULL = dict(
@@ -32,23 +35,25 @@ def test_null_neutral_settings_are_the_plain_sum_bit_for_bit(normal, dtype):
     neutral = dict(norm_in=F.identity, norm_branch=F.identity, norm_out=F.identity)
     scales = [(1.0, 1.0), (jnp.float32(1), jnp.ones(D)), (jnp.ones(D), jnp.float32(1))]
     for branch_scale, stream_scale in scales:
-        found = F.residual(
+        found = residual(
             x, jnp.sin, **neutral, branch_scale=branch_scale, stream_scale=stream_scale
         )
         assert found.dtype == dtype
         np.testing.assert_array_equal(found, plain)
-    np.testing.assert_array_equal(F.residual(x, jnp.sin), plain)
+    np.testing.assert_array_equal(residual(x, jnp.sin), plain)
 
 
 def test_scales_per_channel_and_from_zero(normal):
     (x,) = normal((B, T, D))
     per_channel = jnp.arange(D, dtype=jnp.float32)
-    found = F.residual(x, jnp.sin, branch_scale=per_channel)
+    found = residual(x, jnp.sin, branch_scale=per_channel)
     for d in range(D):
         np.testing.assert_allclose(found[..., d], x[..., d] + d * jnp.sin(x[..., d]), atol=1e-5)
-    np.testing.assert_array_equal(F.residual(x, jnp.sin, branch_scale=jnp.zeros(())), x)
-    np.testing.assert_array_equal(F.residual(x, jnp.sin, stream_scale=0.0), jnp.sin(x))
-    slope = jax.grad(lambda scale: F.residual(x, jnp.sin, branch_scale=scale).sum())(jnp.zeros(()))
+    np.testing.assert_array_equal(residual(x, jnp.sin, branch_scale=jnp.zeros(())), x)
+    np.testing.assert_array_equal(residual(x, jnp.sin, stream_scale=0.0), jnp.sin(x))
+    slope = quickly(jax.grad(lambda scale: residual(x, jnp.sin, branch_scale=scale).sum()))(
+        jnp.zeros(())
+    )
     np.testing.assert_allclose(slope, jnp.sin(x).sum(), rtol=1e-5)
 
 
@@ -60,17 +65,17 @@ def test_a_residual_path_is_no_lower_bound_on_the_gradient(golden):
 
             def stack(x, slope=float(factor) - 1, depth=int(depth)):
                 for _ in range(depth):
-                    x = F.residual(x, lambda h: slope * h)
+                    x = residual(x, lambda h: slope * h)
                 return x[0]
 
-            slope = jax.grad(stack)(jnp.ones(1))
+            slope = quickly(jax.grad(stack))(jnp.ones(1))
             np.testing.assert_allclose(slope, [expected], rtol=1e-12)
 
 
 def test_a_branch_can_cancel_the_stream_exactly(normal):
     (x,) = normal((B, T, D))
-    np.testing.assert_array_equal(F.residual(x, jnp.negative), jnp.zeros((B, T, D)))
-    slope = jax.grad(lambda x: F.residual(x, jnp.negative).sum())(x)
+    np.testing.assert_array_equal(residual(x, jnp.negative), jnp.zeros((B, T, D)))
+    slope = quickly(jax.grad(lambda x: residual(x, jnp.negative).sum()))(x)
     np.testing.assert_array_equal(slope, jnp.zeros((B, T, D)))
 
 
@@ -85,9 +90,9 @@ def test_jacobians_of_pre_and_post(normal):
 
     norm = functools.partial(F.layer_norm, epsilon=1e-5)
     jacobian_of_norm = functools.partial(F.layer_norm_jacobian, epsilon=1e-5)
-    pre = jax.jacrev(lambda x: F.residual(x, sublayer, norm_in=norm))(x)
+    pre = quickly(jax.jacrev(lambda x: residual(x, sublayer, norm_in=norm)))(x)
     np.testing.assert_allclose(pre, eye + w.T @ jacobian_of_norm(x), atol=1e-12)
-    post = jax.jacrev(lambda x: F.residual(x, sublayer, norm_out=norm))(x)
+    post = quickly(jax.jacrev(lambda x: residual(x, sublayer, norm_out=norm)))(x)
     np.testing.assert_allclose(post, jacobian_of_norm(x + sublayer(x)) @ (eye + w.T), atol=1e-12)
 
 
@@ -97,11 +102,11 @@ def test_jacobians_multiply_last_layer_leftmost(normal):
 
     def stack(x):
         for w in kernels:
-            x = F.residual(x, lambda h, w=w: F.linear(h, w))
+            x = residual(x, lambda h, w=w: F.linear(h, w))
         return x
 
     expected = layers[2] @ layers[1] @ layers[0]
-    np.testing.assert_allclose(jax.jacrev(stack)(x[0]), expected, atol=1e-4)
+    np.testing.assert_allclose(quickly(jax.jacrev(stack))(x[0]), expected, atol=1e-4)
     assert not np.allclose(layers[0] @ layers[1] @ layers[2], expected, atol=1e-2)
     j1, j2, j3 = (layer - np.eye(D) for layer in layers)
     expanded = np.eye(D) + j1 + j2 + j3 + j2 @ j1 + j3 @ j1 + j3 @ j2 + j3 @ j2 @ j1
@@ -116,7 +121,7 @@ def test_a_branch_of_another_shape_is_named():
 def test_pre_and_post_with_the_same_weights_are_two_functions(normal):
     x, w = normal((B, T, D), (D, D))
     pre, post = (
-        F.residual(x, lambda h: F.linear(h, w), **{slot: F.layer_norm})
+        residual(x, lambda h: F.linear(h, w), **{slot: F.layer_norm})
         for slot in ("norm_in", "norm_out")
     )
     assert jnp.abs(pre - post).max() > 0.5
@@ -127,20 +132,20 @@ def test_pre_and_post_with_the_same_weights_are_two_functions(normal):
 def test_an_uncorrelated_branch_adds_its_variance(normal):
     x, other = normal((500, 200), (500, 200))
     assert abs(np.corrcoef(np.ravel(x), np.ravel(other))[0, 1]) < 0.01
-    found = F.residual(x, lambda h: 2 * other, stream_scale=3.0)
+    found = residual(x, lambda h: 2 * other, stream_scale=3.0)
     np.testing.assert_allclose(jnp.var(found), 9 + 4, rtol=0.01)
     # A branch that is the stream itself adds its amplitude.
-    np.testing.assert_allclose(jnp.var(F.residual(x, lambda h: 2 * h)), 9, rtol=0.01)
+    np.testing.assert_allclose(jnp.var(residual(x, lambda h: 2 * h)), 9, rtol=0.01)
 
 
 def test_rezero_starts_as_the_identity_and_moves_by_its_scale_alone(normal):
     x, w = normal((B, T, D), (D, D))
 
     def loss(scale, w):
-        out = F.residual(x, lambda h: F.linear(h, w), norm_in=F.rms_norm, branch_scale=scale)
+        out = residual(x, lambda h: F.linear(h, w), norm_in=F.rms_norm, branch_scale=scale)
         return (out**2).sum(), out
 
-    (slope, by_w), out = jax.grad(loss, argnums=(0, 1), has_aux=True)(jnp.zeros(()), w)
+    (slope, by_w), out = quickly(jax.grad(loss, argnums=(0, 1), has_aux=True))(jnp.zeros(()), w)
     np.testing.assert_array_equal(out, x)
     np.testing.assert_array_equal(by_w, jnp.zeros((D, D)))
     np.testing.assert_allclose(slope, (2 * x * F.linear(F.rms_norm(x), w)).sum(), rtol=1e-4)
@@ -149,7 +154,7 @@ def test_rezero_starts_as_the_identity_and_moves_by_its_scale_alone(normal):
 @pytest.mark.parametrize("scale", [0.5, np.float64(0.5), 2.0])
 def test_a_multiplier_keeps_the_dtype_of_the_stream(normal, scale):
     (x,) = normal((B, T, D), dtype=jnp.bfloat16)
-    found = F.residual(x, jnp.tanh, branch_scale=scale, stream_scale=scale)
+    found = residual(x, jnp.tanh, branch_scale=scale, stream_scale=scale)
     assert found.dtype == jnp.bfloat16
     factor = jnp.bfloat16(scale)
     np.testing.assert_array_equal(found, factor * x + factor * jnp.tanh(x))
@@ -158,7 +163,7 @@ def test_a_multiplier_keeps_the_dtype_of_the_stream(normal, scale):
 def test_dropout_acts_between_the_norm_of_the_branch_and_its_scale(normal, key):
     (x,) = normal((40, T, D))
     options = dict(norm_branch=F.layer_norm, branch_scale=0.5, dropout_rate=0.25)
-    branch = np.asarray(F.residual(x, jnp.sin, stream_scale=0.0, key=key, **options))
+    branch = np.asarray(residual(x, jnp.sin, stream_scale=0.0, key=key, **options))
     kept = branch != 0
     assert abs(kept.mean() - 0.75) < 0.04
     expected = 0.5 / 0.75 * np.asarray(F.layer_norm(jnp.sin(x)))
@@ -167,15 +172,15 @@ def test_dropout_acts_between_the_norm_of_the_branch_and_its_scale(normal, key):
 
 def test_live_a_key_and_null_without_key_or_rate(normal, key):
     (x,) = normal((B, T, D))
-    plain = F.residual(x, jnp.sin)
-    np.testing.assert_array_equal(F.residual(x, jnp.sin, dropout_rate=0.5), plain)
-    np.testing.assert_array_equal(F.residual(x, jnp.sin, dropout_rate=0.0, key=key), plain)
-    one = F.residual(x, jnp.sin, dropout_rate=0.5, key=key)
+    plain = residual(x, jnp.sin)
+    np.testing.assert_array_equal(residual(x, jnp.sin, dropout_rate=0.5), plain)
+    np.testing.assert_array_equal(residual(x, jnp.sin, dropout_rate=0.0, key=key), plain)
+    one = residual(x, jnp.sin, dropout_rate=0.5, key=key)
     assert not np.allclose(one, plain)
-    other = F.residual(x, jnp.sin, dropout_rate=0.5, key=jax.random.fold_in(key, 1))
+    other = residual(x, jnp.sin, dropout_rate=0.5, key=jax.random.fold_in(key, 1))
     assert not np.allclose(one, other)
     with pytest.raises(ValueError, match=r"lie in \[0, 1\), got rate=1.0"):
-        F.residual(x, jnp.sin, dropout_rate=1.0, key=key)
+        residual(x, jnp.sin, dropout_rate=1.0, key=key)
 
 
 def test_parallel_sublayers_read_the_same_stream(normal):
@@ -186,8 +191,8 @@ def test_parallel_sublayers_read_the_same_stream(normal):
     own = F.parallel_residual(x, (jnp.sin, jnp.cos), norms_in=(F.layer_norm, F.rms_norm))
     np.testing.assert_allclose(own, x + jnp.sin(h) + jnp.cos(F.rms_norm(x)), atol=1e-6)
     assert not np.allclose(own, shared, atol=1e-2)
-    one_by_one = F.residual(x, jnp.sin, norm_in=F.layer_norm)
-    one_by_one = F.residual(one_by_one, jnp.cos, norm_in=F.layer_norm)
+    one_by_one = residual(x, jnp.sin, norm_in=F.layer_norm)
+    one_by_one = residual(one_by_one, jnp.cos, norm_in=F.layer_norm)
     assert not np.allclose(one_by_one, shared, atol=1e-2)
 
 
@@ -195,13 +200,10 @@ def test_null_one_parallel_sublayer_is_residual_bit_for_bit(normal):
     (x,) = normal((B, T, D))
     several = {"norm_in": "norms_in", "norm_branch": "norms_branch"}
     renamed = {several.get(name, name): value for name, value in FULL.items()}
-    found = F.parallel_residual(x, [jnp.sin], **renamed)
-    np.testing.assert_array_equal(found, F.residual(x, jnp.sin, **FULL))
-    each = [FULL["norm_in"]], [FULL["norm_branch"]]
-    found = F.parallel_residual(
-        x, [jnp.sin], **renamed | dict(norms_in=each[0], norms_branch=each[1])
-    )
-    np.testing.assert_array_equal(found, F.residual(x, jnp.sin, **FULL))
+    each = dict(norms_in=[FULL["norm_in"]], norms_branch=[FULL["norm_branch"]])
+    for options in (renamed, renamed | each):
+        found = quickly(functools.partial(F.parallel_residual, sublayers=[jnp.sin], **options))(x)
+        np.testing.assert_array_equal(found, residual(x, jnp.sin, **FULL))
 
 
 def test_a_shared_norm_is_computed_once(normal):
@@ -221,7 +223,7 @@ def test_a_shared_norm_is_computed_once(normal):
 def test_jacobians_of_parallel_sublayers_add_and_have_no_product(normal):
     x, v, w = normal((D,), (D, D), (D, D))
     both = [lambda h, kernel=kernel: F.linear(h, kernel) for kernel in (v, w)]
-    found = jax.jacrev(lambda x: F.parallel_residual(x, both))(x)
+    found = quickly(jax.jacrev(lambda x: F.parallel_residual(x, both)))(x)
     np.testing.assert_allclose(found, np.eye(D) + np.asarray(v + w).T, atol=1e-5)
 
 

@@ -2,20 +2,22 @@
 
 from inspect import unwrap  # Reaches the function behind the tests' shape checker.
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import at_once, quickly
 
-from jtransformer.functional.attention import dot_product_attention
-from jtransformer.functional.rope import rope
+from jtransformer import functional as F
 from jtransformer.functional.rope_scaling import YarnScaling
+
+dot_product_attention = at_once(F.dot_product_attention)
+rope = at_once(F.rope)
 
 B, T, N, H = 2, 5, 3, 8
 POSITIONS = jnp.tile(jnp.arange(T)[None], (B, 1))
 FAR = 131_072
 PAIRINGS = ["half", "interleaved"]
-turn = jax.jit(rope, static_argnames=("theta", "pairing", "rotary_width", "scaling"))
+turn = quickly(rope, static_argnames=("theta", "pairing", "rotary_width", "scaling"))
 BOTH = pytest.mark.parametrize("pairing", PAIRINGS)
 
 

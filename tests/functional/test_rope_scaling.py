@@ -4,13 +4,13 @@ import dataclasses
 import math
 from inspect import unwrap  # Reaches the function behind the tests' shape checker.
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from catalogue.positions import speeds
+from quickly import at_once
 
-from jtransformer.functional.rope import rope
+from jtransformer import functional as F
 from jtransformer.functional.rope_scaling import (
     LinearScaling,
     Llama3Scaling,
@@ -20,8 +20,9 @@ from jtransformer.functional.rope_scaling import (
     rope_frequencies,
 )
 
-LINEAR = LinearScaling(factor=4.0)
-NTK = NTKScaling(factor=8.0)
+rope = at_once(F.rope)
+
+LINEAR, NTK = LinearScaling(factor=4.0), NTKScaling(factor=8.0)
 LLAMA3 = Llama3Scaling(factor=8.0, original_length=8192)
 YARN = YarnScaling(factor=16.0, original_length=4096)
 PAPER = YarnScaling(factor=16.0, original_length=4096, ramp="rotations")
@@ -32,7 +33,6 @@ EACH = pytest.mark.parametrize(
     ids="linear ntk llama3 yarn paper gpt_oss".split(),
 )
 PAIRINGS = pytest.mark.parametrize("pairing", ["half", "interleaved"])
-turn = jax.jit(rope, static_argnames=("theta", "pairing", "rotary_width", "scaling"))
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ PAIRS = [(5, 2), (20, 17), (1_000_005, 1_000_002)]
 def score_of(golden, dtype, at, **options):
     figures = golden("rope")
     turned = [
-        turn(jnp.array(figures[name], dtype)[None, None, None], jnp.array([[position]]), **options)
+        rope(jnp.array(figures[name], dtype)[None, None, None], jnp.array([[position]]), **options)
         for name, position in zip("qk", at, strict=True)
     ]
     return jnp.vdot(*turned)
@@ -221,7 +221,7 @@ def test_cosines_and_sines_are_exact_far_out(scaling, last):
     # A plane holding (1, 0) turns into the cosine and the sine of its angle.
     ones = jnp.concatenate([jnp.ones((1, 64, 1, 32)), jnp.zeros((1, 64, 1, 32))], axis=-1)
     positions = last - np.linspace(0, last // 2, 64).astype(np.int32)
-    turned = np.asarray(turn(ones, jnp.asarray(positions)[None], scaling=scaling))[0, :, 0]
+    turned = np.asarray(rope(ones, jnp.asarray(positions)[None], scaling=scaling))[0, :, 0]
     turned = turned.astype(np.float64) / attention_factor(scaling)
     radians = np.array(list(speeds(64, 10_000.0, scaling)))
     angle = positions[:, None] * radians
@@ -235,8 +235,8 @@ def test_pairings_differ_by_a_permutation_of_channels(normal, scaling):
     (x,) = normal((2, 3, 2, 8))
     positions = jnp.array([[0, 1, 131_072]])
     order = np.arange(8).reshape(2, 4).T.ravel()
-    half = turn(x, positions, scaling=scaling)[..., order]
-    interleaved = turn(x[..., order], positions, pairing="interleaved", scaling=scaling)
+    half = rope(x, positions, scaling=scaling)[..., order]
+    interleaved = rope(x[..., order], positions, pairing="interleaved", scaling=scaling)
     np.testing.assert_array_equal(interleaved, half)
 
 

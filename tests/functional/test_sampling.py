@@ -7,14 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import at_once, quickly
 
-from jtransformer.functional.sampling import (
-    emit,
-    length_normalised,
-    sample,
-    sampling_log_probabilities,
-)
+from jtransformer.functional import sampling
+from jtransformer.functional.sampling import emit, length_normalised
 
+sample = at_once(sampling.sample)
+sampling_log_probabilities = at_once(sampling.sampling_log_probabilities)
 INF = np.inf
 
 
@@ -130,27 +129,28 @@ def test_a_token_that_cannot_be_drawn_has_a_constant_logarithm(normal):
     (logits,) = normal((3, 4))
     logits = logits.at[0, 1].set(-INF).at[2].set(-INF)
     function = functools.partial(sampling_log_probabilities, top_k=3)
-    out, forward = jax.jvp(function, (logits,), (jnp.ones((3, 4)).at[:, 0].set(3.0),))
+
+    @quickly
+    def derivatives(logits, along):
+        backward = jax.vjp(function, logits)[1](jnp.ones((3, 4)))[0]
+        return *jax.jvp(function, (logits,), (along,)), backward
+
+    along = np.ones((3, 4), np.float32)
+    along[:, 0] = 3
+    out, forward, backward = (np.asarray(x) for x in derivatives(logits, along))
     np.testing.assert_array_equal(forward[out == -INF], 0.0)
-    assert (jnp.abs(forward[0][out[0] > -INF]) > 0.1).all()
-    backward = jax.vjp(function, logits)[1](jnp.ones((3, 4)))[0]
-    assert jnp.isfinite(backward).all()
+    assert (np.abs(forward[0][out[0] > -INF]) > 0.1).all()
+    assert np.isfinite(backward).all()
     np.testing.assert_array_equal(backward[0, 1], 0.0)
     np.testing.assert_array_equal(backward[2], np.zeros(4))
 
 
-# Compiled without optimisation: the draws are many, the program is small.
-QUICKLY = functools.partial(
-    jax.jit,
-    static_argnames=("temperature", "top_k", "top_p", "min_p"),
-    compiler_options={"xla_backend_optimization_level": 0},
-)
 DRAWS = 20_000
 
 
-@QUICKLY
+@at_once
 def draw_many(key, logits, **options):
-    return sample(key, jnp.broadcast_to(logits, (DRAWS, 9)), **options)
+    return sampling.sample(key, jnp.broadcast_to(logits, (DRAWS, 9)), **options)
 
 
 UNEVEN = of_probabilities(0.28, 0.02, 0.0, 0.2, 0.15, 0.05, 0.12, 0.1, 0.08)
@@ -193,7 +193,7 @@ def test_live_key_and_options_change_the_draws():
 def test_draws_of_one_row_each_do_not_depend_on_the_batch(key, normal):
     (logits,) = normal((3, 4))
     keys = jax.random.split(key, 3)
-    mapped = jax.jit(jax.vmap(sample))(keys, logits)
+    mapped = quickly(jax.vmap(sample))(keys, logits)
     assert mapped.tolist() == [int(sample(*pair)) for pair in zip(keys, logits, strict=True)]
 
 

@@ -6,8 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quickly import at_once, quickly
 
-from jtransformer.functional import Visibility, attention_weights, dot_product_attention, visible
+from jtransformer import functional as F
+from jtransformer.functional import Visibility, visible
+
+attention_weights = at_once(F.attention_weights)
+dot_product_attention = at_once(F.dot_product_attention)
 
 B, T, S, N, K, H, Hv = 2, 3, 5, 6, 2, 4, 7
 QUERIES = jnp.array([[2, 3, 4], [0, 2, 3]])
@@ -56,17 +61,18 @@ def test_shape_is_that_of_the_drawing(options):
 def test_passes_through_transformations_as_an_array_does(options):
     value = Visibility(QUERIES, KEYS, **options)
     drawing = np.asarray(visible(QUERIES, KEYS, **options))
-    np.testing.assert_array_equal(jax.jit(Visibility.draw)(value), drawing)
-    np.testing.assert_array_equal(jax.jit(lambda x: x)(value).draw(), drawing)
+    np.testing.assert_array_equal(quickly(Visibility.draw)(value), drawing)
+    np.testing.assert_array_equal(quickly(lambda x: x)(value).draw(), drawing)
     two = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * 2), value)
-    np.testing.assert_array_equal(jax.vmap(Visibility.draw)(two)[1], drawing)
-    scanned = jax.lax.scan(lambda carry, x: (carry, x.draw()), None, two)[1]
+    np.testing.assert_array_equal(quickly(jax.vmap(Visibility.draw))(two)[1], drawing)
+    scan = quickly(lambda two: jax.lax.scan(lambda carry, x: (carry, x.draw()), None, two)[1])
+    scanned = scan(two)
     np.testing.assert_array_equal(scanned[1], drawing)
     assert jax.eval_shape(Visibility.draw, value).shape == (B, 1, T, S)
 
 
 def test_static_options_are_part_of_the_program():
-    draw = jax.jit(Visibility.draw)
+    draw = quickly(Visibility.draw)
     wide, narrow = (draw(Visibility(QUERIES, KEYS, window=window)) for window in (3, 1))
     assert wide.sum() > narrow.sum() > 0
     assert draw(Visibility(QUERIES, KEYS, causal=False)).all()
@@ -76,7 +82,7 @@ def test_static_options_are_part_of_the_program():
 def test_a_part_of_the_queries_is_a_part_of_the_drawing(options):
     value = Visibility(QUERIES, KEYS, **options)
     for start in (0, 1):
-        part = jax.jit(lambda start: value.of_queries(start, 2).draw())(start)
+        part = quickly(lambda start: value.of_queries(start, 2).draw())(start)
         np.testing.assert_array_equal(part, value.draw()[:, :, start : start + 2])
 
 
@@ -105,12 +111,11 @@ def test_what_stands_in_padding_is_not_felt_even_if_it_is_no_number(make, backen
         return dot_product_attention(*arrays, mask=mask, backend=backend)
 
     np.testing.assert_array_equal(loss(*dirty), loss(*clean))
-    for found, expected in zip(
-        *(jax.grad(lambda *a: (loss(*a) ** 2).sum(), (0, 1, 2))(*x) for x in (dirty, clean)),
-        strict=True,
-    ):
+    slopes = quickly(jax.grad(lambda *a: (loss(*a) ** 2).sum(), (0, 1, 2)))
+    for found, expected in zip(slopes(*dirty), slopes(*clean), strict=True):
         np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(jax.jvp(loss, dirty, dirty)[1], jax.jvp(loss, clean, clean)[1])
+    forward = quickly(lambda *arrays: jax.jvp(loss, arrays, arrays)[1])
+    np.testing.assert_array_equal(forward(*dirty), forward(*clean))
     mask = Visibility(QUERIES, KEYS, key_valid=VALID)
     dirty_weights, clean_weights = (attention_weights(*x[:2], mask=mask) for x in (dirty, clean))
     np.testing.assert_array_equal(dirty_weights, clean_weights)
