@@ -40,6 +40,7 @@ FFN_KINDS: Mapping[str, FFNKind] = MappingProxyType(
         "silu": FFNKind(gated=False, activation=activations.silu),
         "swiglu": FFNKind(gated=True, activation=activations.silu),
         "geglu": FFNKind(gated=True, activation=activations.gelu),
+        "geglu_tanh": FFNKind(gated=True, activation=activations.gelu_tanh),
         "reglu": FFNKind(gated=True, activation=activations.relu),
         "glu": FFNKind(gated=True, activation=activations.sigmoid),
         "bilinear": FFNKind(gated=True, activation=activations.identity),
@@ -47,8 +48,7 @@ FFN_KINDS: Mapping[str, FFNKind] = MappingProxyType(
 )
 """Every named kind of feed-forward sublayer; the one place that says what a name means.
 
-"geglu" has the exact GELU, while T5 v1.1 and Gemma gate with its tanh form: for their weights call
-`gated_feed_forward` with `gelu_tanh`.
+"geglu" has the exact GELU; T5 v1.1 and Gemma gate with its tanh form, which is "geglu_tanh".
 """
 
 

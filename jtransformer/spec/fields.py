@@ -18,6 +18,28 @@ LARGEST = 2**63 - 1
 """No integer beyond this is accepted; Python's own have no bound, a float and a file do."""
 
 
+class Checked:
+    """A spec whose fields are checked when it is made.
+
+    Attributes:
+        HINTS: The resolved type hint of each field; here, since to resolve them for every value
+            would cost most of the time that a large sweep is planned in.
+    """
+
+    HINTS: typing.ClassVar[dict[str, Any]] = {}
+
+    def __init_subclass__(cls) -> None:
+        found = typing.get_type_hints(cls)
+        cls.HINTS = {
+            name: hint
+            for name, hint in found.items()
+            if typing.get_origin(hint) is not typing.ClassVar
+        }
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
 def number(
     default: Any = dataclasses.MISSING,
     *,
@@ -33,8 +55,8 @@ def number(
 
 def hints(cls: type) -> dict[str, Any]:
     """Returns the resolved type hint of each field of a spec class."""
-    found = typing.get_type_hints(cls)
-    return {field.name: found[field.name] for field in dataclasses.fields(cls)}
+    assert issubclass(cls, Checked)
+    return cls.HINTS
 
 
 def members(hint: Any) -> tuple[Any, ...]:

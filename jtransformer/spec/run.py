@@ -1,115 +1,73 @@
-"""What a run is: a model, its data, how it is trained, and a seed."""
+"""What a run is: a model, its data, what it is asked, how it is trained, and a seed."""
 
 import dataclasses
 from typing import ClassVar
 
+from jtransformer.spec.data import Bytes, DataSpec
 from jtransformer.spec.errors import SpecError
-from jtransformer.spec.fields import check, number
-from jtransformer.spec.model import Learned, ModelSpec
+from jtransformer.spec.fields import Checked, check, number
+from jtransformer.spec.heads import TokenHead
+from jtransformer.spec.model import ModelSpec
+from jtransformer.spec.objectives import (
+    CausalLM,
+    LossSpec,
+    MaskedLM,
+    Objective,
+    PrefixLM,
+    Seq2Seq,
+    SpanCorruption,
+)
+from jtransformer.spec.optimizer import OptimizerSpec, Schedule, WarmupCosine, WarmupStableDecay
+from jtransformer.spec.positions import Learned
+from jtransformer.spec.sources import Kjv, TextFile
+from jtransformer.spec.stacks import Decoder, Encoder, EncoderDecoder, PrefixDecoder
+
+STACKS = {
+    CausalLM: Decoder,
+    PrefixLM: PrefixDecoder,
+    Seq2Seq: EncoderDecoder,
+    MaskedLM: Encoder,
+    SpanCorruption: EncoderDecoder,
+}
+"""The stack that an objective needs."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Kjv:
-    """The King James Bible as bytes: 4.2 MB of English that a package ships."""
+class NoEarlyStopping(Checked):
+    """Every run makes all its updates."""
 
-    kind: ClassVar[str] = "kjv"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TextFile:
-    """Any file, read as bytes. Its content, not its name, is part of a run's identity."""
-
-    kind: ClassVar[str] = "text_file"
-    path: str = ""
-
-    def __post_init__(self):
-        check(self)
+    kind: ClassVar[str] = "none"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataSpec:
-    """Bytes of a text, split by position: train, then validation, then test.
+class Patience(Checked):
+    """A run ends when its validation loss has not fallen for a while.
 
     Attributes:
-        source: Where the text comes from.
-        length: Tokens a model sees at once [T].
-        validation_fraction: Share of the text that selects settings.
-        test_fraction: Share of the text that is read once, at the end of a run.
+        evaluations: Evaluations in a row without a new best before it ends.
+        least_gain: Nats by which a new best must lie below the last.
     """
 
-    source: Kjv | TextFile = Kjv()
-    length: int = number(64, minimum=1)
-    validation_fraction: float = number(0.02, above=0, below=0.5)
-    test_fraction: float = number(0.02, above=0, below=0.5)
-
-    def __post_init__(self):
-        check(self)
-        if isinstance(self.source, TextFile) and not self.source.path:
-            raise SpecError("source.text_file.path", "is empty; give the file to read.")
+    kind: ClassVar[str] = "patience"
+    evaluations: int = number(3, minimum=1)
+    least_gain: float = number(0.0, minimum=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OptimizerSpec:
-    """AdamW with decoupled decay on matrices only (Loshchilov and Hutter 2019).
-
-    Attributes:
-        learning_rate: Peak of the schedule.
-        weight_decay: Each step takes learning rate x weight decay off every matrix.
-        beta1: Decay of the mean of gradients.
-        beta2: Decay of the mean of squared gradients.
-        epsilon: Added to the root of the second moment.
-        gradient_clip: Largest global norm of the gradient; None clips nothing.
-    """
-
-    learning_rate: float = number(3e-3, above=0)
-    weight_decay: float = number(0.1, minimum=0)
-    beta1: float = number(0.9, minimum=0, below=1)
-    beta2: float = number(0.95, minimum=0, below=1)
-    epsilon: float = number(1e-8, above=0)
-    gradient_clip: float | None = number(1.0, above=0)
-
-    def __post_init__(self):
-        check(self)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Constant:
-    """The peak rate throughout, after a linear warm-up.
-
-    Updates are counted from 1: update t of the warm-up uses t / warmup_steps of the peak.
-    """
-
-    kind: ClassVar[str] = "constant"
-    warmup_steps: int = number(0, minimum=0)
-
-    def __post_init__(self):
-        check(self)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WarmupCosine:
-    """A linear warm-up, then half a cosine down to `final_fraction` of the peak."""
-
-    kind: ClassVar[str] = "warmup_cosine"
-    warmup_steps: int = number(40, minimum=0)
-    final_fraction: float = number(0.1, minimum=0, maximum=1)
-
-    def __post_init__(self):
-        check(self)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingSpec:
+class TrainingSpec(Checked):
     """How long and in what portions a run is trained.
 
     Attributes:
         steps: Optimizer updates.
-        batch_size: Sequences per update [B].
+        batch_size: Rows per update [B].
         log_every: Updates between rows of metrics.
         evaluate_every: Updates between evaluations; the last update is always evaluated.
         checkpoint_every: Updates between checkpoints; every evaluation is followed by one.
-        evaluation_batch_size: Sequences per evaluation step; changes speed, not the result
-            beyond rounding.
+        evaluation_batch_size: Rows per evaluation step; changes speed, not the result beyond
+            rounding.
+        average_decay: Decay of an exponential mean of the parameters, which is then evaluated in
+            their place; None is no mean.
+        early_stopping: Whether a run may end before its last update.
     """
 
     steps: int = number(400, minimum=1)
@@ -118,48 +76,124 @@ class TrainingSpec:
     evaluate_every: int = number(200, minimum=1)
     checkpoint_every: int = number(200, minimum=1)
     evaluation_batch_size: int = number(64, minimum=1)
-
-    def __post_init__(self):
-        check(self)
+    average_decay: float | None = number(None, above=0, below=1)
+    early_stopping: NoEarlyStopping | Patience = NoEarlyStopping()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunSpec:
+class RunSpec(Checked):
     """One training run, completely.
 
     Attributes:
-        seed: Decides initial values and data order, alike for every arm of a sweep.
+        seed: Decides initial values, data order, masking and dropout, alike for every arm of a
+            sweep.
     """
 
     model: ModelSpec = ModelSpec()
     data: DataSpec = DataSpec()
+    objective: Objective = CausalLM()
+    loss: LossSpec = LossSpec()
     optimizer: OptimizerSpec = OptimizerSpec()
-    schedule: Constant | WarmupCosine = WarmupCosine()
+    schedule: Schedule = WarmupCosine()
     training: TrainingSpec = TrainingSpec()
     seed: int = number(0, minimum=0, maximum=2**31 - 1)
 
     def __post_init__(self):
         check(self)
-        _check_rules(self)
+        for rule in (_objective, _rows, _lengths, _schedule):
+            rule(self)
+
+    @property
+    def loss_unit(self) -> str:
+        """What a loss is per: a byte where every scored token is one, else a token."""
+        text = isinstance(self.data.source, Kjv | TextFile)
+        plain = text and isinstance(self.data.tokenizer, Bytes)
+        return (
+            "nats/token" if not plain or isinstance(self.objective, SpanCorruption) else "nats/byte"
+        )
 
 
-def _check_rules(run: RunSpec) -> None:
-    """Rules over several parts of a run; there is no other place for them."""
-    if run.model.vocabulary < 256:
+def _objective(run: RunSpec) -> None:
+    needed, found = STACKS[type(run.objective)], run.model.stack
+    if not isinstance(found, needed):
+        raise SpecError(
+            "objective.kind",
+            f"= {run.objective.kind!r} needs model.stack.kind {needed.kind!r}, got "
+            f"{found.kind!r}; change one of them.",
+        )
+    if not isinstance(run.model.head, TokenHead):
+        raise SpecError(
+            "model.head.kind",
+            f"= {run.model.head.kind!r} cannot be trained on objective {run.objective.kind!r}, "
+            "which scores tokens; use 'tokens'.",
+        )
+    if isinstance(run.data.tokenizer, Bytes) and run.model.vocabulary < 256:
         raise SpecError(
             "model.vocabulary",
             f"must be at least 256 for bytes, got {run.model.vocabulary}; use 256.",
         )
-    position = run.model.position
-    if isinstance(position, Learned) and position.max_length < run.data.length:
+
+
+def _rows(run: RunSpec) -> None:
+    data, objective = run.data, run.objective
+    if isinstance(objective, Seq2Seq) and not data.has_pairs:
+        raise SpecError(
+            "data.source.kind",
+            f"= {data.source.kind!r} has no pairs, which objective 'seq2seq' needs; use "
+            "'cmudict', 'text_pairs', 'synthetic' or a source_field.",
+        )
+    if isinstance(objective, MaskedLM | SpanCorruption) and data.has_pairs:
+        raise SpecError(
+            "objective.kind",
+            f"= {objective.kind!r} corrupts texts, and source.kind {data.source.kind!r} has "
+            "pairs; use 'seq2seq', 'prefix_lm' or 'causal_lm'.",
+        )
+    if data.rows == "packed" and isinstance(objective, SpanCorruption | PrefixLM):
+        raise SpecError(
+            "data.rows",
+            f"= 'packed' is not defined for objective {objective.kind!r}; use 'padded'.",
+        )
+    if data.rows == "packed" and run.model.attention.kind == "linear":
+        raise SpecError(
+            "data.rows",
+            "= 'packed' needs attention that keeps examples apart, and linear attention has one "
+            "state for all; use 'padded'.",
+        )
+
+
+def _lengths(run: RunSpec) -> None:
+    data, position = run.data, run.model.position
+    if isinstance(run.objective, Seq2Seq) and data.source_length is None:
+        raise SpecError(
+            "data.source_length", "is missing; give the tokens of a source, its end included."
+        )
+    if not isinstance(run.objective, Seq2Seq) and data.source_length is not None:
+        raise SpecError(
+            "data.source_length",
+            f"= {data.source_length} would do nothing with objective {run.objective.kind!r}; "
+            "leave it out.",
+        )
+    longest = max(data.length, data.source_length or 0)
+    if isinstance(position, Learned) and position.max_length < longest:
         raise SpecError(
             "model.position.learned.max_length",
             f"must reach data.length, got max_length={position.max_length}, "
-            f"data.length={run.data.length}; use at least {run.data.length}.",
+            f"data.length={longest}; use at least {longest}.",
         )
-    if run.schedule.warmup_steps > run.training.steps:
+
+
+def _schedule(run: RunSpec) -> None:
+    schedule, steps = run.schedule, run.training.steps
+    if schedule.warmup_steps > steps:
         raise SpecError(
-            f"schedule.{run.schedule.kind}.warmup_steps",
-            f"must not exceed training.steps, got {run.schedule.warmup_steps} and "
-            f"{run.training.steps}; the peak rate would never be reached.",
+            f"schedule.{schedule.kind}.warmup_steps",
+            f"must not exceed training.steps, got {schedule.warmup_steps} and "
+            f"{steps}; the peak rate would never be reached.",
         )
+    if isinstance(schedule, WarmupStableDecay):
+        if schedule.warmup_steps + schedule.decay_steps > steps:
+            raise SpecError(
+                "schedule.warmup_stable_decay.decay_steps",
+                f"+ warmup_steps must not exceed training.steps, got {schedule.decay_steps} + "
+                f"{schedule.warmup_steps} and {steps}.",
+            )

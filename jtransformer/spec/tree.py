@@ -73,13 +73,18 @@ def unread_settings(tree: Tree, *, touched: frozenset[str] = frozenset()) -> set
 
 def unread_error(tree: Tree, path: str) -> SpecError:
     """Says why a setting would do nothing."""
-    choice, kind, _ = path.rsplit(".", 2)
-    chosen = get(tree, f"{choice}.kind")
-    return SpecError(
-        path,
-        f"= {get(tree, path)!r} would do nothing, because {choice}.kind is {chosen!r}; "
-        f"set {choice}.kind to {kind!r} or leave it out.",
-    )
+    names = path.split(".")
+    # The outermost choice that does not read the setting is the one to change.
+    for depth in range(1, len(names)):
+        choice, kind = ".".join(names[:depth]), names[depth]
+        chosen = get(tree, choice).get("kind", kind)
+        if chosen != kind and kind != "kind":
+            return SpecError(
+                path,
+                f"= {get(tree, path)!r} would do nothing, because {choice}.kind is {chosen!r}; "
+                f"set {choice}.kind to {kind!r} or leave it out.",
+            )
+    raise AssertionError(f"{path} is read")
 
 
 def prune(tree: Tree) -> Tree:
@@ -132,10 +137,12 @@ def differences(a: Tree, b: Tree, prefix: str = "") -> dict[str, tuple[Any, Any]
 def fingerprint(spec: RunSpec, data_sha256: str, schema: int) -> str:
     """Returns the identity of a run: 64 hex digits over spec, seed, data and schema version.
 
-    A file's name does not count, its content does.
+    Names of files do not count, their content does: `data_sha256` stands for the source and for
+    the tokenizer.
     """
     tree = to_tree(spec)
     tree["data"]["source"] = {"sha256": data_sha256}
+    tree["data"]["tokenizer"].get("file", {}).pop("path", None)
     text = json.dumps({"schema": schema, "spec": tree}, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -172,7 +179,27 @@ def _read(cls: type, tree: Any) -> Any:
     return cls(**values)
 
 
-def _read_choice(options: dict[str, type], tree: Any) -> Any:
+def _check_groups(cls: type, tree: Any) -> None:
+    """Checks the names, not the values, of settings that are not read."""
+    known = _check_names(cls, tree)
+    for name, value in tree.items():
+        options = kinds(known[name])
+        try:
+            if options:
+                _kind_of(options, value)
+                for kind in options.keys() & value.keys():
+                    try:
+                        _check_groups(options[kind], value[kind])
+                    except SpecError as error:
+                        raise error.inside(kind) from None
+            elif is_spec(known[name]):
+                _check_groups(known[name], value)
+        except SpecError as error:
+            raise error.inside(name) from None
+
+
+def _kind_of(options: dict[str, type], tree: Any) -> str:
+    """Returns the kind that a choice names, once it has no other names than kinds."""
     if not isinstance(tree, dict):
         raise SpecError("", f"must hold a kind and its settings, got {tree!r}.")
     if "kind" not in tree:
@@ -184,6 +211,11 @@ def _read_choice(options: dict[str, type], tree: Any) -> Any:
         if name != "kind" and name not in options:
             offer = nearest(str(name), ["kind", *options])
             raise SpecError(str(name), f"is not a setting; {offer}.")
+    return kind
+
+
+def _read_choice(options: dict[str, type], tree: Any) -> Any:
+    kind = _kind_of(options, tree)
     try:
         return _read(options[kind], tree.get(kind, {}))
     except SpecError as error:
@@ -195,28 +227,48 @@ def _unread(cls: type, tree: Tree, prefix: str, touched: frozenset[str]):
         value, options = tree.get(name), kinds(hint)
         if options and isinstance(value, dict):
             for kind, option in options.items():
-                if kind == value.get("kind") or kind not in value:
+                if kind not in value:
+                    continue
+                if kind == value.get("kind"):
+                    if isinstance(value[kind], dict):
+                        inside = f"{prefix}{name}.{kind}."
+                        yield from _unread(option, value[kind], inside, touched)
                     continue
                 try:
-                    _check_names(option, value[kind])
+                    _check_groups(option, value[kind])
                 except SpecError as error:
                     raise error.inside(f"{prefix}{name}.{kind}") from None
-                for field, setting in value[kind].items():
-                    path = f"{prefix}{name}.{kind}.{field}"
-                    if path in touched or setting != getattr(option(), field):
-                        yield path
+                default = to_tree(option(), all_kinds=True)
+                yield from _changed(value[kind], default, f"{prefix}{name}.{kind}.", touched)
         elif is_spec(hint) and isinstance(value, dict):
             yield from _unread(hint, value, f"{prefix}{name}.", touched)
+
+
+def _changed(tree: Tree, default: Tree, prefix: str, touched: frozenset[str]):
+    """Yields the paths of a kind that is not chosen which are not at their default."""
+    for name, setting in tree.items():
+        path, usual = prefix + name, default.get(name)
+        if isinstance(setting, dict) and isinstance(usual, dict):
+            yield from _changed(setting, usual, f"{path}.", touched)
+        elif path in touched or setting != usual:
+            yield path
 
 
 def _prune(cls: type, tree: Tree) -> Tree:
     known, pruned = hints(cls), {}
     for name, value in tree.items():
         hint = known.get(name, object)
-        others = kinds(hint).keys() - {value.get("kind")} if isinstance(value, dict) else ()
-        if others:
+        options = kinds(hint)
+        if options and isinstance(value, dict):
+            chosen = value.get("kind")
             # Unknown names stay, to be refused by `from_tree`.
-            pruned[name] = {key: item for key, item in value.items() if key not in others}
+            pruned[name] = {
+                key: _prune(options[key], item)
+                if key in options and isinstance(item, dict)
+                else item
+                for key, item in value.items()
+                if key not in options or key == chosen
+            }
         elif is_spec(hint) and isinstance(value, dict):
             pruned[name] = _prune(hint, value)
         else:

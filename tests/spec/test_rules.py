@@ -28,10 +28,11 @@ def message(make, **settings):
 
 def test_error_heads_must_divide_the_width():
     assert message(ModelSpec, width=12, heads=5) == (
-        "heads must divide the width, got heads=5, width=12; use one of 1, 2, 3, 4, 6, 12."
+        "heads must divide the width, got heads=5, width=12; use one of 1, 2, 3, 4, 6, 12, or "
+        "set head_width."
     )
     for heads in (1, 2, 3, 4, 6, 12):
-        assert ModelSpec(width=12, heads=heads).head_width * heads == 12
+        assert ModelSpec(width=12, heads=heads).H * heads == 12
 
 
 def test_error_of_an_enormous_width_does_not_search_for_ever():
@@ -74,11 +75,14 @@ def test_error_a_text_file_needs_a_name():
 def test_placements_and_gates_are_known_to_the_model():
     ends = {
         name: ModelSpec(norm_placement=name).has_final_norm
-        for name in ("pre", "post", "sandwich", "branch")
+        for name in ("pre", "post", "sandwich", "branch", "deepnorm", "none")
     }
-    assert ends == {"pre": True, "post": False, "sandwich": True, "branch": True}
+    ended = {"pre", "sandwich", "branch"}
+    assert ends == {name: name in ended for name in ends}
+    assert not ModelSpec(final_norm=False).has_final_norm
+    assert ModelSpec(norm_placement="post", final_norm=True).has_final_norm
     gated = {name for name in ("relu", "gelu", *GATED_FFNS) if ModelSpec(ffn=name).gated}
-    assert gated == {"glu", "bilinear", "reglu", "geglu", "swiglu"}
+    assert gated == {"glu", "bilinear", "reglu", "geglu", "geglu_tanh", "swiglu"}
 
 
 def test_preset_null_and_live():

@@ -17,11 +17,13 @@ from jtransformer.spec import (
     ModelSpec,
     NoPosition,
     RMSNorm,
+    Rope,
     RunSpec,
     Sinusoidal,
     SpecError,
     TextFile,
     WarmupCosine,
+    YarnScaling,
     differences,
     from_tree,
     get,
@@ -94,14 +96,20 @@ def test_round_trip_of_every_kind(all_kinds):
 
 def test_a_tree_is_what_a_config_file_shows():
     run = RunSpec(model=ModelSpec(position=Learned(max_length=64)))
-    assert to_tree(run)["model"]["position"] == {"kind": "learned", "learned": {"max_length": 64}}
+    assert to_tree(run)["model"]["position"] == {
+        "kind": "learned",
+        "learned": {"max_length": 64, "first": 0},
+    }
     assert to_tree(run)["schedule"] == {
         "kind": "warmup_cosine",
         "warmup_cosine": {"warmup_steps": 40, "final_fraction": 0.1},
     }
     shown = to_tree(RunSpec(), all_kinds=True)
-    assert shown["model"]["position"] == {"kind": "sinusoidal", "learned": {"max_length": 1024}}
-    assert shown["data"]["source"] == {"kind": "kjv", "text_file": {"path": ""}}
+    position = shown["model"]["position"]
+    assert position["kind"] == "sinusoidal" and position["learned"]["max_length"] == 1024
+    # A choice inside a kind that is not chosen is shown as well.
+    assert position["rope"]["scaling"]["yarn"]["original_length"] == 2048
+    assert shown["data"]["source"]["text_file"] == {"path": ""}
 
 
 def test_every_field_is_in_the_tree():
@@ -145,6 +153,25 @@ def test_error_a_setting_beside_its_kind_is_not_lost():
         assert message(given).startswith("model.position.max_length is not a setting")
 
 
+def test_settings_of_a_choice_within_a_choice():
+    tree = to_tree(RunSpec(), all_kinds=True)
+    inner = "model.position.rope.scaling"
+    turned = replace(tree, {"model.position.kind": "rope"})
+    for given, choice, kind in (
+        (tree, "model.position", "rope"),
+        (turned, inner, "yarn"),
+    ):
+        text = message(replace(given, {f"{inner}.yarn.factor": 3.0}))
+        assert text.startswith(f"{inner}.yarn.factor = 3.0 would do nothing, because {choice}.kind")
+        assert text.endswith(f"set {choice}.kind to {kind!r} or leave it out.")
+    text = message(replace(tree, {f"{inner}.kind": "yarn"}))
+    assert text.endswith("set model.position.kind to 'rope' or leave it out.")
+    read = replace(turned, {f"{inner}.kind": "yarn", f"{inner}.yarn.factor": 3.0})
+    run = from_tree(read, touched=frozenset([f"{inner}.yarn.factor"]))
+    assert run.model.position == Rope(scaling=YarnScaling(factor=3.0))
+    assert prune(read) == to_tree(run)
+
+
 @pytest.mark.parametrize("value", [5, None, "learned", [], True, np.int64(5)])
 def test_error_a_value_in_the_place_of_a_group(value):
     tree = to_tree(RunSpec(), all_kinds=True)
@@ -162,10 +189,14 @@ def test_error_kinds_are_listed(kind):
     tree = to_tree(RunSpec())
     tree["model"]["position"]["kind"] = kind
     assert message(tree) == (
-        f"model.position.kind must be one of none, sinusoidal, learned, got {kind!r}."
+        "model.position.kind must be one of none, sinusoidal, learned, rope, t5_bias, "
+        f"relative_bias, alibi, shaw, got {kind!r}."
     )
     del tree["model"]["position"]["kind"]
-    assert message(tree) == ("model.position.kind is missing; allowed: learned, none, sinusoidal.")
+    assert message(tree) == (
+        "model.position.kind is missing; allowed: alibi, learned, none, relative_bias, rope, shaw, "
+        "sinusoidal, t5_bias."
+    )
 
 
 def test_error_wrong_values_are_named_by_their_whole_path():
@@ -219,7 +250,7 @@ def test_get():
         ("model.widht", "model.widht is not a setting; did you mean 'width'?"),
         ("model.norm.layer_norm.eps", "model.norm.layer_norm.eps is not a setting"),
         ("model.width.x", "model.width.x is not a setting; model.width has a value, not parts."),
-        ("", "'' is not a setting; allowed: data, model"),
+        ("", "'' is not a setting; allowed: data, loss, model"),
         ("model.", "model. is not a setting"),
         (".model", "'.model' is not a setting"),
     ],

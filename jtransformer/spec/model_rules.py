@@ -1,0 +1,190 @@
+"""Rules over several fields of a model; there is no other place for them."""
+
+from typing import TYPE_CHECKING
+
+from jtransformer.spec.attention import DotProduct, LatentAttention, LinearAttention
+from jtransformer.spec.errors import SpecError
+from jtransformer.spec.heads import Classifier, Embedder, TokenHead
+from jtransformer.spec.positions import Alibi, RelativeBias, Rope, Shaw, T5Bias
+from jtransformer.spec.residual import FixedScale
+from jtransformer.spec.stacks import Encoder, EncoderDecoder, PrefixDecoder
+
+if TYPE_CHECKING:
+    from jtransformer.spec.model import ModelSpec
+
+MOST_HEADS_OFFERED = 1024
+"""An error message offers no divisor of the width beyond this."""
+
+
+def check_model(model: "ModelSpec") -> None:
+    """Checks the rules.
+
+    Raises:
+        SpecError: For the first one that is broken.
+    """
+    for rule in (_heads, _attention, _attention_positions, _wiring, _stack, _head):
+        rule(model)
+
+
+def _divisors(number: int) -> str:
+    found = [n for n in range(1, min(number, MOST_HEADS_OFFERED) + 1) if number % n == 0]
+    return ", ".join(map(str, found))
+
+
+def _heads(model: "ModelSpec") -> None:
+    if model.head_width is None and model.width % model.heads:
+        raise SpecError(
+            "heads",
+            f"must divide the width, got heads={model.heads}, width={model.width}; "
+            f"use one of {_divisors(model.width)}, or set head_width.",
+        )
+    if model.key_value_heads is not None and model.heads % model.key_value_heads:
+        raise SpecError(
+            "key_value_heads",
+            f"must divide heads, got key_value_heads={model.key_value_heads}, "
+            f"heads={model.heads}; use one of {_divisors(model.heads)}.",
+        )
+
+
+def _attention(model: "ModelSpec") -> None:
+    attention = model.attention
+    if isinstance(attention, LatentAttention) and model.key_value_heads is not None:
+        raise SpecError(
+            "key_value_heads",
+            f"= {model.key_value_heads} would do nothing with latent attention, whose heads all "
+            "read one latent; leave it out.",
+        )
+    if isinstance(attention, LinearAttention):
+        if model.dropout.attention:
+            raise SpecError(
+                "dropout.attention",
+                f"= {model.dropout.attention} needs attention weights, and linear attention has "
+                "none; use 0.",
+            )
+        if isinstance(model.stack, PrefixDecoder):
+            raise SpecError(
+                "attention.kind",
+                "= 'linear' has one state for all queries, so it cannot show a prefix to itself; "
+                "use stack.kind 'decoder' or 'encoder'.",
+            )
+    if isinstance(attention, DotProduct):
+        for word in attention.heads_off.split(",") if attention.heads_off else ():
+            layer, head = map(int, word.split("."))
+            most = model.layers
+            if isinstance(model.stack, EncoderDecoder):
+                most = max(most, model.stack.encoder_layers)
+            if layer >= most or head >= model.heads:
+                raise SpecError(
+                    "attention.dot_product.heads_off",
+                    f"names {word}, but layers go from 0 to {most - 1} and heads from 0 to "
+                    f"{model.heads - 1}.",
+                )
+
+
+def _attention_positions(model: "ModelSpec") -> None:
+    attention, position = model.attention, model.position
+    if isinstance(position, Rope):
+        rotary = int(model.H * position.rotary_fraction)
+        if isinstance(attention, LatentAttention):
+            if attention.rotary_width is None or position.rotary_fraction != 1:
+                raise SpecError(
+                    "attention.latent.rotary_width",
+                    f"= {attention.rotary_width} with rotary positions and rotary_fraction="
+                    f"{position.rotary_fraction}: latent attention turns channels of their own; "
+                    "set rotary_width to an even number and leave rotary_fraction at 1.",
+                )
+            rotary = attention.rotary_width
+        if rotary < 2 or rotary % 2:
+            raise SpecError(
+                "position.rope.rotary_fraction",
+                f"= {position.rotary_fraction} turns {rotary} channels of a head of "
+                f"{model.H}; rotary positions need an even number of at least 2.",
+            )
+    elif isinstance(attention, LatentAttention) and attention.rotary_width is not None:
+        raise SpecError(
+            "attention.latent.rotary_width",
+            f"= {attention.rotary_width} would do nothing without rotary positions; leave it out "
+            "or set position.kind to 'rope'.",
+        )
+    if isinstance(attention, LinearAttention) and isinstance(
+        position, Rope | T5Bias | RelativeBias | Alibi | Shaw
+    ):
+        raise SpecError(
+            "position.kind",
+            f"= {position.kind!r} acts on scores, and linear attention has none; use 'none', "
+            "'sinusoidal' or 'learned'.",
+        )
+    if isinstance(position, Shaw) and not isinstance(attention, DotProduct):
+        raise SpecError(
+            "position.kind", f"= 'shaw' needs attention.kind 'dot_product', got {attention.kind!r}."
+        )
+    if isinstance(position, Shaw) and isinstance(attention, DotProduct):
+        for name, value in (("soft_cap", attention.soft_cap), ("heads_off", attention.heads_off)):
+            if value:
+                raise SpecError(
+                    f"attention.dot_product.{name}",
+                    f"= {value!r} is not defined with Shaw's relative positions; leave it out.",
+                )
+
+
+def _wiring(model: "ModelSpec") -> None:
+    if model.norm_placement == "deepnorm":
+        if model.stream_scale != 1:
+            raise SpecError(
+                "stream_scale",
+                f"= {model.stream_scale} contradicts norm_placement 'deepnorm', which sets it; "
+                "use 1.",
+            )
+        if model.sublayers != "sequential":
+            raise SpecError(
+                "sublayers",
+                f"= {model.sublayers!r} is not defined for norm_placement 'deepnorm', whose "
+                "factors count sublayers; use 'sequential'.",
+            )
+    if model.sublayers != "sequential" and model.has_encoder:
+        raise SpecError(
+            "sublayers",
+            f"= {model.sublayers!r} is defined for attention and feed-forward alone, and the "
+            "decoder has cross-attention too; use 'sequential'.",
+        )
+    if model.sublayers == "parallel_one_norm" and model.norm_slots != ("norm_in",):
+        raise SpecError(
+            "sublayers",
+            "= 'parallel_one_norm' shares the norm before the sublayers, got norm_placement="
+            f"{model.norm_placement!r}; use norm_placement 'pre' or sublayers 'parallel'.",
+        )
+    if (
+        model.stream_scale == 0
+        and isinstance(model.branch_scale, FixedScale)
+        and (model.branch_scale.value == 0)
+    ):
+        raise SpecError("branch_scale.fixed.value", "= 0 without a residual path leaves nothing.")
+
+
+def _stack(model: "ModelSpec") -> None:
+    stack = model.stack
+    if isinstance(stack, EncoderDecoder) and stack.share_embedding:
+        if stack.source_vocabulary not in (None, model.vocabulary):
+            raise SpecError(
+                "stack.encoder_decoder.share_embedding",
+                f"needs one vocabulary, got source_vocabulary={stack.source_vocabulary}, "
+                f"vocabulary={model.vocabulary}; use share_embedding=False.",
+            )
+    if isinstance(stack, Encoder) and stack.pooler:
+        if isinstance(model.head, Classifier | Embedder) and model.head.pooling != "first":
+            raise SpecError(
+                "stack.encoder.pooler",
+                f"reads the first state, so head.{model.head.kind}.pooling must be 'first', got "
+                f"{model.head.pooling!r}.",
+            )
+
+
+def _head(model: "ModelSpec") -> None:
+    head = model.head
+    if not isinstance(head, TokenHead):
+        return
+    if head.scale_down and not head.tied:
+        raise SpecError(
+            "head.tokens.scale_down",
+            "belongs to a tied head, whose matrix is as large as the embeddings; use tied=True.",
+        )
