@@ -1,7 +1,28 @@
-"""Exact integers about a model, from its spec alone: parameters, operations, equal widths."""
+"""What a model costs, from its spec alone: parameters, operations, bytes, equal widths."""
 
+from jtransformer.accounting.activations import activation_bytes
+from jtransformer.accounting.caches import cache_bytes
 from jtransformer.accounting.flops import Flops, flops
+from jtransformer.accounting.leaves import Leaf, leaves
 from jtransformer.accounting.match import Match, match
+from jtransformer.accounting.memory import Memory, memory, optimizer_numbers
 from jtransformer.accounting.parameters import Parameters, parameters
+from jtransformer.accounting.rows import RowLengths, row_lengths
 
-__all__ = ["Flops", "Match", "Parameters", "flops", "match", "parameters"]
+__all__ = [
+    "Flops",
+    "Leaf",
+    "Match",
+    "Memory",
+    "Parameters",
+    "RowLengths",
+    "activation_bytes",
+    "cache_bytes",
+    "flops",
+    "leaves",
+    "match",
+    "memory",
+    "optimizer_numbers",
+    "parameters",
+    "row_lengths",
+]

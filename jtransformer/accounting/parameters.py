@@ -1,43 +1,54 @@
 """Number of parameters, by component."""
 
 import dataclasses
+import math
 
-from jtransformer.spec import LayerNorm, Learned, ModelSpec
+from jtransformer.accounting.leaves import leaves
+from jtransformer.spec import ModelSpec
 
 
 @dataclasses.dataclass(frozen=True)
 class Parameters:
-    """Exact counts; a tied head counts once, under `embedding`."""
+    """Exact counts; what is shared counts once, under the first name that fits.
+
+    Attributes:
+        embedding: Tables that ids are looked up in; a tied head is one of them.
+        position: Tables of positions and of distances, those inside of attention too.
+        attention: Self-attention, with the norms of queries, keys and latents.
+        cross_attention: Likewise, for what reads an encoder's output.
+        ffn: Feed-forward networks.
+        norms: All other norms but that of the head.
+        branch_scales: Learned factors of branches.
+        head: What follows the stacks: pooler, transform, matrix and bias.
+    """
 
     embedding: int
     position: int
     attention: int
+    cross_attention: int
     ffn: int
     norms: int
+    branch_scales: int
     head: int
 
     @property
     def total(self) -> int:
         return sum(dataclasses.asdict(self).values())
 
+    @property
+    def non_embedding(self) -> int:
+        """What lies between the embeddings and the head (Kaplan et al. 2020, sec. 2.1)."""
+        return self.total - self.embedding - self.position - self.head
+
 
 def parameters(model: ModelSpec) -> Parameters:
     """Counts the parameters of a model.
 
-    Biased, two-layer, LayerNorm layers hold 4D² + 2DF + F + 9D; the test compares every
-    spec with the leaves of its initialised tree.
+    With as many key heads as query heads and N·H = D, biased two-layer networks and LayerNorm, a
+    layer holds 4D² + 2DF + F + 9D, and one with cross-attention 8D² + 2DF + F + 15D; with RMSNorm,
+    a gate and no biases 4D² + 3DF + 2D.
     """
-    D, F, L = model.width, model.ffn_width, model.layers
-    attention = 4 * D * D + (4 * D if model.attention_bias else 0)
-    inputs = 2 if model.gated else 1
-    ffn = (inputs + 1) * D * F + (inputs * F + D if model.ffn_bias else 0)
-    norm = 2 * D if isinstance(model.norm, LayerNorm) else D
-    norms = 2 * L * len(model.norm_slots) + model.has_final_norm
-    return Parameters(
-        embedding=model.vocabulary * D,
-        position=model.position.max_length * D if isinstance(model.position, Learned) else 0,
-        attention=L * attention,
-        ffn=L * ffn,
-        norms=norms * norm,
-        head=0 if model.tied_head else model.vocabulary * D,
-    )
+    counts = dict.fromkeys((field.name for field in dataclasses.fields(Parameters)), 0)
+    for leaf in leaves(model):
+        counts[leaf.component] += leaf.copies * math.prod(leaf.shape)
+    return Parameters(**counts)

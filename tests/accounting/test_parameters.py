@@ -1,151 +1,210 @@
-"""Tests for jtransformer.accounting.parameters."""
+"""Tests for jtransformer.accounting.parameters and .leaves."""
 
+import collections
 import dataclasses
-import itertools
 import math
 
 import jax
 import jax.numpy as jnp
+import model_grid
 import pytest
 
-from jtransformer.accounting import parameters
+from jtransformer.accounting import leaves, parameters
+from jtransformer.accounting.leaves import ANY_LAYER
 from jtransformer.modules import build
-from jtransformer.spec import LayerNorm, Learned, ModelSpec, NoPosition, RMSNorm, Sinusoidal
+from jtransformer.spec import (
+    Classifier,
+    DotProduct,
+    DynamicTanh,
+    Embedder,
+    Encoder,
+    EncoderDecoder,
+    LatentAttention,
+    LayerNorm,
+    LayerScale,
+    Learned,
+    LinearAttention,
+    ModelSpec,
+    NoPosition,
+    RelativeBias,
+    RMSNorm,
+    Rope,
+    ScaleNorm,
+    Shaw,
+    T5Bias,
+    TokenHead,
+)
 
-# The worked counts of the definitions; each is of the whole model, or of one layer where named.
-GPT_2018, GPT2_SMALL = 116_534_784, 124_439_808
-LLAMA_LAYER = 3_163_136
-
-CHOICES = {
-    "norm_placement": ("pre", "post", "sandwich", "branch"),
-    "norm": (LayerNorm(), RMSNorm()),
-    "ffn": (
-        "relu", "relu_squared", "gelu", "gelu_tanh", "silu",
-        "swiglu", "geglu", "reglu", "glu", "bilinear",
-    ),
-    "ffn_width": (7, 20),
-    "attention_bias": (False, True),
-    "ffn_bias": (False, True),
-    "position": (NoPosition(), Sinusoidal(), Learned(max_length=13)),
-    "tied_head": (False, True),
-    "layers": (1, 3),
-    "heads": (1, 2, 6),
-}  # fmt: skip
-PART = {"embedding": "embedding", "position": "position", "head": "head", "final_norm": "norms"}
-
-
-def pairs_of(setting):
-    """The pairs (field, index of its value) that a setting, complete or not, holds."""
-    items = [(name, setting[name]) for name in CHOICES if name in setting]
-    return set(itertools.combinations(items, 2))
+BIASED = dict(qkv_bias=True, attention_out_bias=True, ffn_bias=True)
+TWO_STACKS = EncoderDecoder(encoder_layers=2)
 
 
-def pairwise():
-    """Yields few settings that together hold every pair of values of every two fields."""
-    sizes = {name: range(len(values)) for name, values in CHOICES.items()}
-    missing = {
-        ((a, i), (b, j))
-        for a, b in itertools.combinations(CHOICES, 2)
-        for i, j in itertools.product(sizes[a], sizes[b])
-    }
-    while missing:
-        setting = dict(min(missing))
-        for name in [name for name in sizes if name not in setting]:
-            trials = [{**setting, name: index} for index in sizes[name]]
-            gains = [len(pairs_of(trial) & missing) for trial in trials]
-            setting = trials[gains.index(max(gains))]
-        missing -= pairs_of(setting)
-        yield {name: CHOICES[name][index] for name, index in setting.items()}
-
-
-MODELS = [ModelSpec(vocabulary=17, width=12, **setting) for setting in pairwise()]
-
-
-def layer_of(**settings):
-    """The parameters of one layer: what a second one adds."""
-    one, two = (parameters(ModelSpec(layers=layers, heads=8, **settings)) for layers in (1, 2))
-    return two.total - one.total
-
-
-def leaves_by_part(model):
-    """Counts the leaves of the initialised tree, by the component that owns them."""
+def shapes_of(model):
+    """The paths and shapes of the initialised tree."""
     tokens = jax.ShapeDtypeStruct((1, 4), jnp.int32)
     tree = jax.eval_shape(build(model).init, jax.random.key(0), tokens)["params"]
-    counts = dict.fromkeys(dataclasses.asdict(parameters(model)), 0)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        words = [entry.key for entry in path]
-        part = PART.get(words[0]) or ("norms" if "norm" in words[1] else words[1])
-        counts[part] += math.prod(leaf.shape)
-    return counts
+    found = jax.tree_util.tree_leaves_with_path(tree)
+    return {"/".join(entry.key for entry in path): leaf.shape for path, leaf in found}
+
+
+def counted_shapes(model):
+    """The same from the accounting, every copy of a layer's parameter written out."""
+    found = {}
+    for leaf in leaves(model):
+        for layer in range(leaf.copies):
+            path = leaf.path.replace(ANY_LAYER, f"layer_{layer}")
+            assert path not in found
+            found[path] = leaf.shape
+    return found
+
+
+def component_of(path):
+    """Reads from a path what it is part of, not asking the accounting."""
+    words = [word for word in path.split("/") if word not in ("encoder", "decoder", "layers")]
+    words = [word for word in words if not word.startswith("layer_")]
+    if words[0] in ("embedding", "source_embedding", "token_type"):
+        return "embedding"
+    if {"position", "position_bias", "key_distance", "value_distance"} & set(words):
+        return "position"
+    if words[0] in ("pooler", "head", "head_transform", "head_norm"):
+        return "head"
+    if words[0].endswith("branch_scale"):
+        return "branch_scales"
+    return "norms" if "norm" in words[0] else words[0]
+
+
+def check_against_the_tree(model):
+    real = shapes_of(model)
+    assert counted_shapes(model) == real, model
+    counts = collections.Counter()
+    for path, shape in real.items():
+        counts[component_of(path)] += math.prod(shape)
+    found = parameters(model)
+    assert dataclasses.asdict(found) == dict.fromkeys(dataclasses.asdict(found), 0) | counts, model
+    assert found.total == sum(math.prod(shape) for shape in real.values())
+
+
+def test_every_leaf_and_component_is_that_of_the_initialised_tree():
+    for model in model_grid.models(31)[::3]:
+        check_against_the_tree(model)
+
+
+@pytest.mark.slow
+def test_every_leaf_and_component_is_that_of_the_tree_for_many_models():
+    for model in model_grid.models(120, seed=1):
+        check_against_the_tree(model)
 
 
 @pytest.mark.parametrize(
-    ("width", "ffn_width", "count"), [(512, 2048, 3_152_384), (768, 3072, 7_087_872)]
+    ("width", "ffn_width", "layer", "with_memory"),
+    [(512, 2048, 3_152_384, 4_204_032), (768, 3072, 7_087_872, 9_451_776)],
 )
-def test_worked_biased_layers(width, ffn_width, count):
-    sizes = dict(width=width, ffn_width=ffn_width, attention_bias=True, ffn_bias=True)
+def test_worked_biased_layers(width, ffn_width, layer, with_memory):
+    sizes = dict(BIASED, width=width, ffn_width=ffn_width, heads=8, norm_placement="post")
     D, F = width, ffn_width
-    assert 4 * D * D + 2 * D * F + F + 9 * D == count
-    for placement in ("pre", "post", "branch"):
-        for ffn in ("relu", "relu_squared", "gelu", "gelu_tanh", "silu"):
-            assert layer_of(norm_placement=placement, ffn=ffn, **sizes) == count
-    # Two more norms of scale and bias.
-    assert layer_of(norm_placement="sandwich", **sizes) == count + 4 * D
+    assert 4 * D * D + 2 * D * F + F + 9 * D == layer
+    assert 8 * D * D + 2 * D * F + F + 15 * D == with_memory
+    for stack in ("encoder", "decoder"):
+        assert layer_of(stack=stack, **sizes) == layer
+    assert layer_of(stack="encoder_decoder", **sizes) == with_memory
+    six = ModelSpec(stack=EncoderDecoder(encoder_layers=6), layers=6, **sizes)
+    assert parameters(six).non_embedding == 6 * (layer + with_memory)
+
+
+def layer_of(*, stack, **settings):
+    """What a second layer adds to the stack that the head reads."""
+    kinds = {"encoder": Encoder(), "encoder_decoder": EncoderDecoder(encoder_layers=1)}
+    kind = {"stack": kinds[stack]} if stack in kinds else {}
+    one, two = (parameters(ModelSpec(layers=n, **kind, **settings)) for n in (1, 2))
+    return two.total - one.total
+
+
+def test_worked_six_and_six():
+    sizes = dict(BIASED, width=512, ffn_width=2048, heads=8, layers=6, norm_placement="post")
+    model = ModelSpec(stack=EncoderDecoder(encoder_layers=6), ffn="relu", **sizes)
+    assert parameters(model).non_embedding == 44_138_496
 
 
 def test_worked_gated_layers():
-    gated = dict(width=768, ffn_width=2048, ffn="swiglu", attention_bias=True)
-    assert layer_of(**gated) == 7_084_032
-    llama = dict(width=512, ffn_width=1376, ffn="swiglu", norm=RMSNorm())
+    gated = dict(width=768, heads=12, ffn_width=2048, ffn="swiglu")
+    gated |= dict(qkv_bias=True, attention_out_bias=True)
+    assert layer_of(stack="decoder", **gated) == 7_084_032
+    assert layer_of(stack="encoder_decoder", **gated) == 9_447_936
+    llama = dict(width=512, heads=8, ffn_width=1376, ffn="swiglu", norm=RMSNorm())
     D, F = 512, 1376
-    assert layer_of(**llama) == 4 * D * D + 3 * D * F + 2 * D == LLAMA_LAYER
+    assert layer_of(stack="decoder", **llama) == 4 * D * D + 3 * D * F + 2 * D == 3_163_136
 
 
-def test_worked_whole_models():
-    gpt2 = ModelSpec(
-        vocabulary=50257, width=768, layers=12, heads=12, ffn="gelu_tanh", ffn_width=3072,
-        attention_bias=True, ffn_bias=True, position=Learned(max_length=1024), tied_head=True,
-    )  # fmt: skip
-    assert parameters(gpt2).total == GPT2_SMALL
-    gpt = dataclasses.replace(
-        gpt2, norm_placement="post", vocabulary=40478, position=Learned(max_length=512)
-    )
-    assert parameters(gpt).total == GPT_2018
-    untied = dataclasses.replace(gpt, tied_head=False)
-    assert parameters(untied).total == GPT_2018 + 40478 * 768
-    assert parameters(untied).head == 40478 * 768
+def test_worked_grouped_heads():
+    """Queries and output keep their size; keys and values shrink with their heads."""
+    D, N, K, H, L = 64, 8, 2, 8, 2
+    model = ModelSpec(width=D, heads=N, key_value_heads=K, layers=L)
+    assert parameters(model).attention == L * (2 * D * N * H + 2 * D * K * H)
 
 
-def test_all_pairs_of_choices_are_covered():
-    assert len(MODELS) < 60
-    for a, b in itertools.combinations(CHOICES, 2):
-        found = {(getattr(model, a), getattr(model, b)) for model in MODELS}
-        assert found == set(itertools.product(CHOICES[a], CHOICES[b]))
+def test_worked_latent_attention():
+    D, N, H, C, Hr, Hv = 64, 4, 16, 24, 6, 10
+    kind = LatentAttention(latent_width=C, rotary_width=Hr, value_width=Hv)
+    model = ModelSpec(width=D, heads=N, layers=1, attention=kind, position=Rope())
+    expected = D * N * (H + Hr) + D * C + C + D * Hr + C * N * (H + Hv) + N * Hv * D
+    assert parameters(model).attention == expected
 
 
-def test_every_component_equals_the_initialised_tree():
-    for model in MODELS:
-        counts, leaves = parameters(model), leaves_by_part(model)
-        assert dataclasses.asdict(counts) == leaves, model
-        assert counts.total == sum(leaves.values())
+def test_worked_tables_of_positions():
+    L, Le, N, D, H = 3, 2, 4, 64, 16
+    stack = EncoderDecoder(encoder_layers=Le)
+
+    def counted(position):
+        return parameters(ModelSpec(layers=L, position=position, stack=stack)).position
+
+    # Learned positions, and tables that bias the scores: one in each stack.
+    assert counted(Learned(max_length=10, first=2)) == 2 * (10 + 2) * D
+    assert counted(T5Bias(buckets=6)) == 2 * 6 * N
+    assert counted(RelativeBias(max_distance=3)) == 2 * 7 * N
+    # Vectors of distances: in each layer of each, none in cross-attention.
+    assert counted(Shaw(max_distance=3)) == (L + Le) * 7 * H
+    assert counted(Shaw(max_distance=3, values=True)) == (L + Le) * 7 * 2 * H
 
 
 def test_law_the_count_does_not_depend_on_heads():
-    for model in MODELS[:10]:
-        counts = {
-            parameters(dataclasses.replace(model, heads=heads)) for heads in (1, 2, 3, 4, 6, 12)
-        }
-        assert len(counts) == 1
+    for settings in (BIASED, dict(stack=TWO_STACKS), dict(attention=LinearAttention())):
+        specs = [ModelSpec(width=60, heads=heads, **settings) for heads in (1, 2, 3, 4, 6, 12)]
+        assert len({parameters(spec) for spec in specs}) == 1
+
+
+def test_law_stacked_layers_have_the_parameters_of_the_loop():
+    for model in model_grid.models(60, seed=2):
+        scanned, looped = (
+            parameters(dataclasses.replace(model, scan_layers=scan)) for scan in (True, False)
+        )
+        assert scanned == looped
+
+
+def test_non_embedding_is_what_lies_between_embeddings_and_head():
+    model = ModelSpec(head=TokenHead(tied=False), position=Learned())
+    counts = parameters(model)
+    assert counts.non_embedding == counts.attention + counts.ffn + counts.norms
+    more = dataclasses.replace(model, vocabulary=999, position=NoPosition(), head=Embedder())
+    assert parameters(more).non_embedding == counts.non_embedding
 
 
 @pytest.mark.parametrize(
     "change",
     [
         dict(vocabulary=18), dict(width=16), dict(layers=3), dict(ffn_width=257), dict(ffn="glu"),
+        dict(key_value_heads=2), dict(head_width=8), dict(stack=TWO_STACKS),
+        dict(stack=Encoder(token_types=2)), dict(stack=Encoder(pooler=True)),
+        dict(attention=LatentAttention()), dict(attention=DotProduct(query_key_norm="head")),
         dict(norm_placement="sandwich"), dict(norm_placement="post"), dict(norm=RMSNorm()),
-        dict(attention_bias=True), dict(ffn_bias=True), dict(position=Learned()),
-        dict(tied_head=False),
+        dict(norm=LayerNorm(bias=False)), dict(norm=ScaleNorm()), dict(norm=DynamicTanh()),
+        dict(final_norm=False), dict(sublayers="parallel_one_norm"),
+        dict(branch_scale=LayerScale()), dict(embedding_norm=True),
+        dict(qkv_bias=True), dict(attention_out_bias=True),
+        dict(ffn_bias=True), dict(position=Learned()), dict(position=T5Bias()),
+        dict(head=TokenHead(tied=False)), dict(head=TokenHead(bias=True)),
+        dict(head=TokenHead(transform=True)), dict(head=Classifier()),
     ],
+    ids=str,
 )  # fmt: skip
 def test_live_what_changes_the_count(change):
     assert parameters(ModelSpec(**change)).total != parameters(ModelSpec()).total
@@ -154,10 +213,15 @@ def test_live_what_changes_the_count(change):
 @pytest.mark.parametrize(
     "change",
     [
-        dict(ffn="relu"), dict(position=NoPosition()), dict(scale_embedding=True),
-        dict(initialization="gpt2"), dict(norm=LayerNorm(epsilon=1e-3)),
-        dict(norm_placement="branch"), dict(heads=1),
+        dict(ffn="relu"), dict(position=NoPosition()), dict(position=Rope()),
+        dict(scale_embedding=True), dict(initialization="gpt2"), dict(heads=1),
+        dict(norm=LayerNorm(epsilon=1e-3)), dict(norm_placement="branch"), dict(final_norm=True),
+        dict(key_value_heads=4), dict(head_width=16), dict(stream_scale=0.5),
+        dict(sublayers="parallel"), dict(attention=LinearAttention()), dict(stack=Encoder()),
+        dict(attention=DotProduct(window=3, soft_cap=1.0, scale=1.0, heads_off="0.1")),
+        dict(head=TokenHead(scale_down=True, soft_cap=3.0)), dict(rematerialize="everything"),
     ],
+    ids=str,
 )  # fmt: skip
 def test_null_what_does_not(change):
     assert parameters(ModelSpec(**change)) == parameters(ModelSpec())
