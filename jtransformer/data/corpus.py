@@ -1,124 +1,134 @@
-"""A text, split by position, and the batches that are drawn from it.
-
-Batch t is a pure function of (data spec, seed, t): there is no iterator whose state could be
-lost, and no arm can see other data than its neighbour.
-"""
+"""What a source becomes: three parts of ids, the tokenizer, its special tokens and a hash."""
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from jtransformer.data.sources import read_source, sha256
-from jtransformer.spec import DataSpec, SpecError
+from jtransformer.data.ragged import Ragged
+from jtransformer.data.specials import Specials
+from jtransformer.data.tokenizers import Tokenizer
 
 SPLITS = ("train", "validation", "test")
 
 
-class Batch(NamedTuple):
-    """Sequences and what is asked of them.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stream:
+    """One text, or documents with EOS behind each.
 
     Attributes:
-        tokens: Input ids, int32 "B T".
-        labels: The id after each input, int32 "B T".
-        weights: 1 where the label is scored, 0 in the padding of a last batch, float32 "B T".
+        ids: uint8 where the tokenizer is bytes and there is no EOS, and then possibly a mapped
+            file; int32 otherwise.
     """
 
-    tokens: np.ndarray
-    labels: np.ndarray
-    weights: np.ndarray
+    ids: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ids)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
+class Examples:
+    """Documents, or pairs of a source and a target; rows are pieces without special tokens.
+
+    Attributes:
+        targets: Every target, or every document.
+        sources: Every source; None where there are no pairs.
+    """
+
+    targets: Ragged
+    sources: Ragged | None = None
+    _groups: np.ndarray = dataclasses.field(init=False, repr=False)
+    _members: Ragged = dataclasses.field(init=False, repr=False)
+
+    def __post_init__(self):
+        numbers: dict[bytes, int] = {}
+        if self.sources is None:
+            groups = np.arange(len(self.targets))
+        else:
+            rows = (self.sources[i].tobytes() for i in range(len(self.sources)))
+            groups = np.array([numbers.setdefault(row, len(numbers)) for row in rows], np.int64)
+        order = np.argsort(groups, kind="stable").astype(np.int32)
+        counts = np.bincount(groups) if len(groups) else np.zeros(0, np.int64)
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        # A frozen value: both follow from the rows.
+        object.__setattr__(self, "_groups", groups)
+        object.__setattr__(self, "_members", Ragged(order, offsets))
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def target(self, i: int) -> np.ndarray:
+        """Returns the target of example i, or its document, int32."""
+        return self.targets[i]
+
+    def source(self, i: int) -> np.ndarray:
+        """Returns the source of example i, int32.
+
+        Raises:
+            ValueError: If the examples are no pairs.
+        """
+        if self.sources is None:
+            raise ValueError("the examples are documents and have no source; use target(i).")
+        return self.sources[i]
+
+    def take(self, rows: np.ndarray) -> "Examples":
+        """Returns the named examples, in the order in which they are named."""
+        sources = None if self.sources is None else self.sources.take(rows)
+        return Examples(self.targets.take(rows), sources)
+
+    def references(self, i: int) -> list[np.ndarray]:
+        """Returns every right target of example i's source, its own included, each once."""
+        found = {self.targets[int(j)].tobytes(): int(j) for j in self._members[self._groups[i]]}
+        return [self.targets[j] for j in sorted(found.values())]
+
+    def different(self) -> np.ndarray:
+        """Returns one example of every source, in order: what a generated answer is scored on."""
+        return np.array([self._members[g][0] for g in range(len(self._members))], np.int64)
+
+
+Part = Stream | Examples
+
+
+class Report(NamedTuple):
+    """What a source held that did not become an example as it stood.
+
+    Attributes:
+        malformed: Lines or rows that could not be read and were skipped.
+        too_long: Examples that no row holds and that were skipped.
+        cut: Examples that no row holds and whose end is cut off when rows are made.
+    """
+
+    malformed: int = 0
+    too_long: int = 0
+    cut: int = 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Corpus:
-    """The three parts of a text, uint8 each, and the hash of the whole."""
+    """What a run reads.
 
-    train: np.ndarray
-    validation: np.ndarray
-    test: np.ndarray
+    Attributes:
+        train: What updates are made on.
+        validation: What settings are selected on.
+        test: What is read once, at the end.
+        tokenizer: Text to ids, of documents and targets.
+        source_tokenizer: The same for sources; one tokenizer serves both.
+        specials: The ids behind the pieces.
+        sha256: The hash of content and tokenizer; of the bytes alone where they are the ids.
+        report: What was skipped or cut.
+    """
+
+    train: Part
+    validation: Part
+    test: Part
+    tokenizer: Tokenizer
+    source_tokenizer: Tokenizer
+    specials: Specials
     sha256: str
+    report: Report = Report()
 
 
-def load(data: DataSpec) -> Corpus:
-    """Reads and splits a text.
-
-    Raises:
-        SpecError: If the text cannot be read, or a part is shorter than one sequence.
-    """
-    text = read_source(data)
-    n_validation = int(len(text) * data.validation_fraction)
-    n_test = int(len(text) * data.test_fraction)
-    n_train = len(text) - n_validation - n_test
-    parts = np.split(text, [n_train, n_train + n_validation])
-    for name, part in zip(SPLITS, parts, strict=True):
-        if len(part) < data.length + 1:
-            raise SpecError(
-                "data.length",
-                f"= {data.length} needs {data.length + 1} bytes in every part of the text, but "
-                f"{name} has {len(part)} of {len(text)}; give a longer text or a shorter length.",
-            )
-    return Corpus(*parts, sha256=sha256(text))
-
-
-def check_batch(corpus: Corpus, data: DataSpec, batch_size: int) -> None:
-    """Refuses a text that cannot fill one batch with different sequences.
-
-    Raises:
-        SpecError: If it cannot.
-    """
-    windows = count_windows(corpus.train, data.length)
-    if windows < batch_size:
-        raise SpecError(
-            "training.batch_size",
-            f"= {batch_size} sequences of {data.length} tokens are more than the training text "
-            f"holds ({windows} sequences in {len(corpus.train)} bytes); use a smaller batch, a "
-            "shorter length or a longer text.",
-        )
-
-
-def count_windows(part: np.ndarray, length: int) -> int:
-    """Returns how many disjoint sequences of `length` inputs a part of a text holds."""
-    return (len(part) - 1) // length
-
-
-class TrainingBatches:
-    """The training batches of one run, by index.
-
-    Every epoch visits each window of the training text once, in an order of its own.
-    """
-
-    def __init__(self, corpus: Corpus, data: DataSpec, batch_size: int, seed: int):
-        # grain sets up telemetry when it is imported, so only whoever trains imports it.
-        import grain
-
-        self._text, self._length, self._batch_size = corpus.train, data.length, batch_size
-        windows = grain.MapDataset.range(count_windows(corpus.train, data.length))
-        self._order: Any = windows.shuffle(seed=seed).repeat()
-
-    def __getitem__(self, t: int) -> Batch:
-        """Returns batch t, counted from 0."""
-        first = t * self._batch_size
-        chosen = [self._order[index] for index in range(first, first + self._batch_size)]
-        starts = np.asarray(chosen, np.int64) * self._length
-        return _gather(self._text, starts, self._length)
-
-
-def evaluation_batches(part: np.ndarray, length: int, batch_size: int) -> Iterator[Batch]:
-    """Cuts a part of a text into batches that score every byte but the first, once.
-
-    All batches have one shape; what a last one lacks is padding of weight 0.
-    """
-    starts = np.arange(0, len(part) - 1, length)
-    batch_size = min(batch_size, len(starts))
-    for first in range(0, len(starts), batch_size):
-        chosen = starts[first : first + batch_size]
-        padded = np.concatenate([chosen, np.full(batch_size - len(chosen), len(part))])
-        yield _gather(part, padded, length)
-
-
-def _gather(text: np.ndarray, starts: np.ndarray, length: int) -> Batch:
-    positions = starts[:, None] + np.arange(length + 1)
-    window = text[np.minimum(positions, len(text) - 1)].astype(np.int32)
-    weights = (positions[:, 1:] < len(text)).astype(np.float32)
-    return Batch(tokens=window[:, :-1], labels=window[:, 1:], weights=weights)
+def required_vocabulary(corpus: Corpus) -> int:
+    """Returns the vocabulary that a model of this corpus needs at least."""
+    return corpus.specials.size
