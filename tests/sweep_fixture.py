@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jtransformer.records import RunFiles, SweepFiles
+from jtransformer.records import SCHEMA, RunFiles, SweepFiles
 
 RATES = (0.001, 0.004, 0.016)
 DATA = {
@@ -24,6 +24,11 @@ DATA = {
     "validation_bytes": 83720,
     "test_bytes": 83720,
     "distinct_bytes": 71,
+    "unit": "bytes",
+    "malformed": 0,
+    "too_long": 0,
+    "cut": 0,
+    "loss_unit": "nats/byte",
     "unigram_nll": 3.0361,
     "bigram_nll": 2.3762,
     "xz_nll": 1.7502,
@@ -49,7 +54,7 @@ def write_sweep(workdir: Path, losses: Mapping[tuple[str, float, int], Any], **m
     cells = [_cell(*key) for key in losses]
     workdir.mkdir(parents=True, exist_ok=True)
     usual = {
-        "schema": 1,
+        "schema": SCHEMA,
         "title": "norm_and_ffn",
         "question": QUESTION,
         "command": "jtransformer sweep --config experiments/norm_and_ffn/config.py --workdir out",
@@ -173,7 +178,7 @@ def _status(cell: dict[str, Any], loss: Any) -> dict[str, Any]:
     }
     ffn = "swiglu" if "swiglu" in cell["arm"] else "plain"
     return {
-        "schema": 1,
+        "schema": SCHEMA,
         "fingerprint": cell["fingerprint"],
         "state": "diverged" if diverged else "done",
         "result": result,

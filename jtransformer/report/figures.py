@@ -19,6 +19,9 @@ from jtransformer.stats import (
 
 _STEPS = alt.Scale(domainMin=0, nice=False)
 
+YARDSTICKS = {"unigram_nll": "unigram", "bigram_nll": "bigram", "xz_nll": "xz -9"}
+"""Simple predictors that a sweep's data were measured with; the last two for bytes alone."""
+
 
 def figures(record: SweepRecord, analysis: Analysis, theme: style.Theme) -> list[Figure]:
     """Draws every figure that there is data for, in a theme; an empty sweep has none."""
@@ -46,7 +49,7 @@ def _learning(analysis: Analysis, split: str, curves: Any, theme: style.Theme) -
     x = alt.X("step:Q", title="step", axis=alt.Axis(tickCount=6), scale=_STEPS)
     low, high = _frame(analysis, curves["nll"])
     scale = alt.Scale(domain=[low, high], nice=False)
-    y = alt.Y("nll:Q", title=f"{split} NLL, nats/byte", scale=scale)
+    y = alt.Y("nll:Q", title=f"{split} NLL, {analysis.data['loss_unit']}", scale=scale)
     chart = alt.layer(
         *_yardsticks(analysis, y, theme.ink),
         *_lines(curves, len(analysis.seeds), toggle, {"x": x, "y": y, "color": color}),
@@ -59,7 +62,7 @@ def _learning(analysis: Analysis, split: str, curves: Any, theme: style.Theme) -
         name=f"learning_{split}",
         title=f"Learning curves, {split}",
         caption=f"{what}, at each arm's chosen setting. Bold: mean over all seeds; thin: each "
-        "seed. Dashed: yardsticks on the validation bytes. The frame starts at the unigram "
+        "seed. Dashed: yardsticks on the validation part. The frame starts at the unigram "
         "entropy; what lies above is cut. Click a name to single it out (shift adds).",
         spec=style.apply(chart.properties(height=330), theme),
     )
@@ -70,7 +73,7 @@ def _difference_curves(analysis: Analysis, paired: Any, theme: style.Theme) -> F
     x = alt.X("step:Q", title="step", axis=alt.Axis(tickCount=6), scale=_STEPS)
     y = alt.Y(
         "nll:Q",
-        title=f"validation NLL minus {analysis.baseline}, nats/byte",
+        title=f"validation NLL minus {analysis.baseline}, {analysis.data['loss_unit']}",
         axis=alt.Axis(format="+~g", tickCount=7),
     )
     zero = alt.Chart(style.data([{"nll": 0}])).mark_rule(strokeDash=[3, 3], opacity=0.6)
@@ -105,19 +108,19 @@ def _lines(curves: Any, seeds: int, toggle: alt.Parameter, encoding: dict[str, A
 
 
 def _frame(analysis: Analysis, losses: Any) -> tuple[float, float]:
-    """Frames what is below the unigram entropy: the descent from ln 256 would hide the rest."""
+    """Frames what is below the unigram entropy: the descent from ln V would hide the rest."""
     data = analysis.data
-    low = min(float(losses.min()), data["xz_nll"])
+    low = min(float(losses.min()), *(data[key] for key in YARDSTICKS if data[key] is not None))
     high = data["unigram_nll"] if float(losses.min()) < data["unigram_nll"] else losses.max()
     margin = 0.05 * (float(high) - low)
     return low - margin, float(high) + margin
 
 
 def _yardsticks(analysis: Analysis, y: alt.Y, ink: str) -> list[Any]:
-    labels = {"unigram_nll": "unigram", "bigram_nll": "bigram", "xz_nll": "xz -9"}
     rows = [
         {"nll": analysis.data[key], "label": f"{label} {analysis.data[key]:.4f}"}
-        for key, label in labels.items()
+        for key, label in YARDSTICKS.items()
+        if analysis.data[key] is not None
     ]
     base = alt.Chart(style.data(rows)).encode(y=y, color=alt.value(ink))
     return [
@@ -139,7 +142,8 @@ def _nuisance(analysis: Analysis, factor: str, curves: Any, theme: style.Theme) 
         scale=alt.Scale(type=kind, nice=False, padding=24),
         axis=alt.Axis(values=values, format="~g", grid=False),
     )
-    y = alt.Y("nll:Q", title="final validation NLL, nats/byte", scale=alt.Scale(zero=False))
+    title = f"final validation NLL, {analysis.data['loss_unit']}"
+    y = alt.Y("nll:Q", title=title, scale=alt.Scale(zero=False))
     thin, bold = style.dim(toggle, 0.45), style.dim(toggle, 1.0)
     means = mean_nuisance_curves(curves, len(analysis.seeds))
     chosen = {a.name: a.choice.nuisance[factor] for a in analysis.arms if a.choice}

@@ -14,7 +14,10 @@ _ROW = 44
 def forest(analysis: Analysis, theme: style.Theme) -> style.Figure:
     """Draws the model's differences, with the paired difference of each seed below them."""
     rows, seeds = _rows(analysis, theme)
-    title = [f"difference to {analysis.baseline}, nats/byte", "(negative: lower loss, better)"]
+    title = [
+        f"difference to {analysis.baseline}, {analysis.data['loss_unit']}",
+        "(negative: lower loss, better)",
+    ]
     scale = alt.Scale(zero=True, padding=12, nice=False)
     x = alt.X("difference:Q", title=title, scale=scale, axis=alt.Axis(tickCount=7, format="+~g"))
     y = alt.Y("arm:N", sort=[row["arm"] for row in rows], title=None)

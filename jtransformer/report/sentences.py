@@ -13,9 +13,9 @@ def answer(analysis: Analysis) -> str:
     if not others:
         return "The sweep has one arm, so there is nothing to compare."
     clauses = [
-        _direction(others, "better", analysis.baseline),
-        _direction(others, "worse", analysis.baseline),
-        _untold(others),
+        _direction(others, "better", analysis),
+        _direction(others, "worse", analysis),
+        _untold(others, analysis.data["loss_unit"]),
         _diverging(analysis.arms),
         *_uncompared(others, analysis),
     ]
@@ -64,21 +64,26 @@ def compressor(analysis: Analysis) -> str | None:
     best = min(figures, key=lambda arm: arm.mean.value if arm.mean else 0.0)
     assert best.mean is not None
     loss, data = best.mean.value, analysis.data
-    distance = {key: loss - data[f"{key}_nll"] for key in ("unigram", "bigram", "xz")}
-    return (
-        f"On the same validation bytes the best arm, {best.name}, reaches {loss:.4f} nats/byte "
-        f"({bits(loss):.4f} bits/byte): {_away(distance['unigram'])} the unigram entropy "
-        f"({data['unigram_nll']:.4f}), {_away(distance['bigram'])} a bigram model "
-        f"({data['bigram_nll']:.4f}) and {_away(distance['xz'])} what xz -9 needs "
-        f"({data['xz_nll']:.4f})."
+    unit = data["loss_unit"]
+    per = unit.removeprefix("nats/")
+    begin = (
+        f"On the same validation part the best arm, {best.name}, reaches {loss:.4f} {unit} "
+        f"({bits(loss):.4f} bits/{per}): "
     )
+    names = {"unigram": "the unigram entropy", "bigram": "a bigram model", "xz": "what xz -9 needs"}
+    parts = [
+        f"{_away(loss - data[f'{key}_nll'])} {name} ({data[f'{key}_nll']:.4f})"
+        for key, name in names.items()
+        if data[f"{key}_nll"] is not None
+    ]
+    return begin + numbers.names(parts) + "."
 
 
 def statistics(analysis: Analysis) -> list[str]:
     """Explains the table's figures, one statement each."""
     notes = [
         "A run's figure is the mean negative log-likelihood of its last step over the whole "
-        "validation split, in nats per byte; lower is better.",
+        f"validation split, in {analysis.data['loss_unit']}; lower is better.",
         "Each arm is shown at the tuned setting with the lowest mean validation loss over seeds. "
         "The test split took no part in that choice and is shown for the chosen settings alone.",
         "A run counts as diverged if its loss or gradient is not finite, or if it ends above both "
@@ -92,7 +97,7 @@ def statistics(analysis: Analysis) -> list[str]:
     notes.append(
         "A difference is arm minus baseline (negative: lower loss, better) from the model "
         f"loss = arm + seed + noise over {len(fit.arms)} arms and {fit.observations} runs, fitted "
-        f"by least squares: residual sd {fit.residual_sd:.4f} nats/byte on "
+        f"by least squares: residual sd {fit.residual_sd:.4f} {analysis.data['loss_unit']} on "
         f"{fit.degrees_of_freedom} degrees of freedom. Its 95 % interval is unadjusted."
     )
     notes.append(
@@ -113,26 +118,28 @@ def statistics(analysis: Analysis) -> list[str]:
     return notes
 
 
-def _direction(arms: list[ArmAnalysis], word: str, baseline: str) -> str:
+def _direction(arms: list[ArmAnalysis], word: str, analysis: Analysis) -> str:
     found = [arm for arm in arms if arm.verdict.word == word and arm.comparison]
     if not found:
         return ""
+    unit = analysis.data["loss_unit"]
     parts = [
-        f"{arm.name} ({numbers.difference_with_interval(arm.comparison.model)} nats/byte)"
+        f"{arm.name} ({numbers.difference_with_interval(arm.comparison.model)} {unit})"
         for arm in found
         if arm.comparison
     ]
-    return f"{numbers.names(parts)} {'is' if len(found) == 1 else 'are'} {word} than {baseline}"
+    verb = "is" if len(found) == 1 else "are"
+    return f"{numbers.names(parts)} {verb} {word} than {analysis.baseline}"
 
 
-def _untold(arms: list[ArmAnalysis]) -> str:
+def _untold(arms: list[ArmAnalysis], unit: str) -> str:
     found = [arm for arm in arms if arm.verdict.word == "no difference can be told"]
     if not found:
         return ""
     resolvable = max(a.comparison.resolvable or 0.0 for a in found if a.comparison)
     return (
         f"for {numbers.names([arm.name for arm in found])} no difference can be told (one under "
-        f"{resolvable:.4f} nats/byte would often be missed)"
+        f"{resolvable:.4f} {unit} would often be missed)"
     )
 
 

@@ -48,7 +48,7 @@ def summary_table(analysis: Analysis, columns: Sequence[str] = BRIEF) -> list[Co
     Raises:
         ValueError: If a column is unknown.
     """
-    known = _columns()
+    known = _columns(analysis.data["loss_unit"])
     table = []
     for name in columns:
         if name == "nuisance":
@@ -81,16 +81,17 @@ def check_table(analysis: Analysis) -> list[Column]:
     ]
 
 
-def _columns() -> dict[str, tuple[str, Cell]]:
+def _columns(unit: str) -> dict[str, tuple[str, Cell]]:
+    per_bit = f"bits/{unit.removeprefix('nats/')}"
     return {
         "arm": ("arm", lambda arm: arm.name),
         "parameters": ("parameters", lambda arm: numbers.count(arm.parameters)),
         "mismatch": ("mismatch", lambda arm: numbers.percent(arm.residual)),
         "flops": ("training FLOPs/token", lambda arm: numbers.count(arm.training_flops_per_token)),
-        "validation": ("validation NLL (nats/byte)", _validation),
-        "bits": ("bits/byte", lambda arm: numbers.nll(bits(arm.mean.value) if arm.mean else None)),
-        "test": ("test NLL (nats/byte)", _test),
-        "difference": ("difference (nats/byte)", _difference),
+        "validation": (f"validation NLL ({unit})", _validation),
+        "bits": (per_bit, lambda arm: numbers.nll(bits(arm.mean.value) if arm.mean else None)),
+        "test": (f"test NLL ({unit})", _test),
+        "difference": (f"difference ({unit})", _difference),
         "p": ("p (Holm)", _p_holm),
         "verdict": ("verdict", lambda arm: arm.verdict.text),
     }

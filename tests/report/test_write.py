@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from sweep_fixture import RATES, noisy_losses, write_sweep
+from sweep_fixture import DATA, RATES, noisy_losses, write_sweep
 
 from jtransformer.records import load_sweep
 from jtransformer.report import BRIEF, COLUMNS, answer, caveats, summary_table, write
@@ -150,3 +150,16 @@ def test_markdown_escapes_names(tmp_path, losses):
     write(write_sweep(tmp_path, dict.fromkeys(named, "pending")))
     text = (tmp_path / "report" / "results.md").read_text()
     assert "| a\\|b | incomplete: 0 of 9 runs |" in text
+
+
+def test_losses_per_token_are_called_so_everywhere(tmp_path, losses):
+    """Where tokens are no bytes, a compressor of bytes is no yardstick either."""
+    words = {name.replace("bytes", "examples"): value for name, value in DATA.items()}
+    per_token = dict(unit="examples", loss_unit="nats/token", bigram_nll=None, xz_nll=None, cut=7)
+    written = write(write_sweep(tmp_path, losses, data=words | per_token))
+    folder = written.page.parent
+    texts = [written.page.read_text(), (folder / "results.md").read_text()]
+    texts += [path.read_text() for path in (folder / "figures").glob("*.svg")]
+    assert not any("nats/byte" in text or "nats per byte" in text for text in texts)
+    assert "7 cut" in texts[0] and "nats/token" in texts[1] and "bits/token" in texts[1]
+    assert "xz -9" not in "".join(texts)
