@@ -21,9 +21,9 @@ POSITION = {"model.position.kind": ("sinusoidal", "learned")}
 SCHEDULE = {"schedule.kind": ("constant", "warmup_cosine")}
 
 
-def sha(data):
+def sha(run):
     """The hash of a text: here of its name, but for the embedded one."""
-    source = data.source
+    source = run.data.source
     return hashlib.sha256(source.path.encode()).hexdigest() if isinstance(source, TextFile) else KJV
 
 

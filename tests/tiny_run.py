@@ -3,11 +3,15 @@
 import dataclasses
 import json
 import pathlib
+from typing import Any
 
 import numpy as np
+from quickly import quickly
 
 from jtransformer.spec import (
     DataSpec,
+    Encoder,
+    MaskedLM,
     ModelSpec,
     OptimizerSpec,
     RunSpec,
@@ -51,6 +55,26 @@ def run_spec(directory: pathlib.Path, **training) -> RunSpec:
         schedule=WarmupCosine(warmup_steps=2),
         training=TrainingSpec(**(plan | training)),
     )
+
+
+def masked_run_spec(directory: pathlib.Path, **training) -> RunSpec:
+    """Returns the same run as a masked language model; its mask is one id more."""
+    spec = run_spec(directory, **training)
+    model = dataclasses.replace(spec.model, stack=Encoder(), vocabulary=257)
+    return dataclasses.replace(spec, model=model, objective=MaskedLM())
+
+
+def program(spec: RunSpec, programs: dict) -> Any:
+    """Returns a run's program, the one of its key in `programs`; compiled for few updates."""
+    from jtransformer.training import Program, program_key
+
+    key = program_key(spec)
+    if key not in programs:
+        made = Program(spec)
+        made.start, made.evaluate = quickly(made._start), quickly(made._evaluate)
+        made.update = quickly(made._update, donate_argnums=0)
+        programs[key] = made
+    return programs[key]
 
 
 def with_seed(spec: RunSpec, seed: int) -> RunSpec:

@@ -11,8 +11,6 @@ from pathlib import Path
 from jtransformer import accounting, records
 from jtransformer.spec import RunSpec, SpecError
 
-ARRAYS_PER_PARAMETER = 3
-"""A checkpoint holds each parameter and AdamW's two moments."""
 BYTES_PER_NUMBER = 4
 CHECKPOINTS_ON_DISK = 4
 """Two newest, the best, and the one that is being written."""
@@ -100,7 +98,10 @@ def _existing(workdir: Path) -> Path:
 
 def checkpoint_bytes(spec: RunSpec) -> int:
     """Returns what a run can take on disk at most."""
-    numbers = ARRAYS_PER_PARAMETER * accounting.parameters(spec.model).total
+    parameters = accounting.parameters(spec.model).total
+    copies = 1 if spec.training.average_decay is None else 2
+    kept = accounting.optimizer_numbers(spec.model, spec.optimizer.rule)
+    numbers = copies * parameters + kept
     return CHECKPOINTS_ON_DISK * numbers * BYTES_PER_NUMBER + OVERHEAD_BYTES
 
 

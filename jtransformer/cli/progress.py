@@ -59,7 +59,9 @@ class Progress:
             return
         ended = len(self._plan.cells) - self._left()
         loss = self._losses.get(cell.fingerprint)
-        shown = f"{state}, validation {loss:.4f} nats/byte" if loss is not None else state
+        shown = (
+            f"{state}, validation {loss:.4f} {cell.spec.loss_unit}" if loss is not None else state
+        )
         speed = self._row.get("tokens_per_second", 0.0)
         print(
             f"[{ended:>{len(str(len(self._plan.cells)))}}/{len(self._plan.cells)}] "
@@ -109,7 +111,8 @@ class Progress:
         if not row:
             return ""
         speed = row["tokens_per_second"] / 1e3
-        return f"step {row['step']}  train {row['train_nll']:.3f} nats/byte  {speed:.0f}k tokens/s"
+        unit = self._plan.base.loss_unit
+        return f"step {row['step']}  train {row['train_nll']:.3f} {unit}  {speed:.0f}k tokens/s"
 
 
 def _setting(cell: Cell) -> str:

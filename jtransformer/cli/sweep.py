@@ -35,7 +35,7 @@ from jtransformer.cli.preflight import (
 from jtransformer.cli.progress import Progress, console, say
 from jtransformer.cli.report import show
 from jtransformer.cli.stopping import stop_requests
-from jtransformer.spec import DataSpec, SpecError
+from jtransformer.spec import RunSpec, SpecError
 from jtransformer.sweep import (
     Cell,
     PairingError,
@@ -63,19 +63,19 @@ def run(argv: list[str]) -> int:
     check_packages()
     check_writable(workdir)
     check_no_single_run(workdir)
-    texts = _Texts()
+    corpora = _Corpora()
     plan = make_plan(
         experiment.tree,
         read_declaration(experiment.sweep),
-        texts.sha256,
+        corpora.sha256,
         touched=experiment.touched,
     )
-    texts.check(plan)
+    corpora.check(plan)
     about = {
         "title": experiment.path.absolute().parent.name,
         "question": experiment.question,
         "command": shlex.join(["jtransformer", "sweep", *argv]),
-        "data": texts.describe(plan.base.data),
+        "data": corpora.describe(plan.base),
     }
     if flags.dry_run:
         job = _job(plan, about, workdir, flags.accept_environment)
@@ -169,50 +169,67 @@ def _check_environment(job: _Job) -> None:
         check_same_environment(records.read_json(path), present)
 
 
-class _Texts:
-    """The texts of a sweep, each read once."""
+class _Corpora:
+    """What the runs of a sweep read, each read once."""
 
     def __init__(self):
-        self._corpora: dict[DataSpec, Any] = {}
+        self._corpora: dict[Any, Any] = {}
 
-    def sha256(self, spec: DataSpec) -> str:
+    def sha256(self, spec: RunSpec) -> str:
         return self._load(spec).sha256
 
     def check(self, plan: Plan) -> None:
-        """Refuses a text that cannot fill a batch of some cell."""
+        """Refuses what cannot fill a batch of some cell, or does not fit its model."""
         from jtransformer import data
+        from jtransformer.data.vocabularies import check_vocabularies
 
         for cell in plan.cells:
-            corpus = self._load(cell.spec.data)
-            data.check_batch(corpus, cell.spec.data, cell.spec.training.batch_size)
+            corpus = self._load(cell.spec)
+            data.check_batch(corpus, cell.spec)
+            check_vocabularies(corpus, cell.spec)
 
-    def describe(self, spec: DataSpec) -> dict[str, Any]:
-        """Returns what the manifest says of a text, yardsticks included."""
-        import numpy as np
-
+    def describe(self, spec: RunSpec) -> dict[str, Any]:
+        """Returns what the manifest says of the data, yardsticks included."""
         from jtransformer import data
 
         corpus = self._load(spec)
-        parts = {"train": corpus.train, "validation": corpus.validation, "test": corpus.test}
-        whole = np.concatenate(list(parts.values()))
-        simple = data.yardsticks(corpus)
+        simple = data.yardsticks(corpus, spec)
         return {
-            "source": spec.source.kind,
+            "source": spec.data.source.kind,
             "sha256": corpus.sha256,
-            "bytes": len(whole),
-            **{f"{name}_bytes": len(part) for name, part in parts.items()},
-            "distinct_bytes": len(np.unique(whole)),
+            **_sizes(corpus),
+            "malformed": corpus.report.malformed,
+            "too_long": corpus.report.too_long,
+            "cut": corpus.report.cut,
+            "loss_unit": spec.loss_unit,
             "unigram_nll": simple.unigram,
             "bigram_nll": simple.bigram,
             "xz_nll": simple.xz,
         }
 
-    def _load(self, spec: DataSpec) -> Any:
+    def _load(self, spec: RunSpec) -> Any:
         from jtransformer import data
 
-        if spec not in self._corpora:
-            self._corpora[spec] = data.load(spec)
-        return self._corpora[spec]
+        key = spec.data, spec.objective
+        if key not in self._corpora:
+            self._corpora[key] = data.load(*key)
+        return self._corpora[key]
+
+
+def _sizes(corpus: Any) -> dict[str, Any]:
+    """Returns how much there is in all and in each part, named by the unit in which it counts."""
+    import numpy as np
+
+    from jtransformer import data
+
+    parts = {"train": corpus.train, "validation": corpus.validation, "test": corpus.test}
+    streams = [part.ids for part in parts.values() if isinstance(part, data.Stream)]
+    unit = "examples" if not streams else "bytes" if streams[0].dtype == np.uint8 else "tokens"
+    counts = {f"{name}_{unit}": len(part) for name, part in parts.items()}
+    sizes = {"unit": unit, unit: sum(counts.values()), **counts}
+    if streams:
+        sizes[f"distinct_{unit}"] = len(np.unique(np.concatenate(streams)))
+    return sizes
 
 
 def _print_plan(job: _Job) -> None:

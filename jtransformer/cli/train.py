@@ -33,14 +33,7 @@ def run(argv: list[str]) -> int:
         check_space(workdir, [spec])
 
     def show(_: RunSpec, row: dict[str, Any]) -> None:
-        validation = row["validation_nll"]
-        measured = f"  validation {validation:.4f}" if validation is not None else ""
-        print(
-            f"step {row['step']:>6}  train {row['train_nll']:.4f}{measured}  nats/byte  "
-            f"gradient norm {row['gradient_norm']:.3f}  "
-            f"{row['tokens_per_second'] / 1e3:.0f}k tokens/s",
-            flush=True,
-        )
+        print(_line(row, spec.loss_unit), flush=True)
 
     with locked(workdir), stop_requests() as should_stop:
         hooks = Hooks(
@@ -51,12 +44,27 @@ def run(argv: list[str]) -> int:
         except Interrupted as stop:
             say(f"jtransformer train: {stop}")
             return REQUEUE
+    print(_summary(status, spec.loss_unit))
+    return 0
+
+
+def _line(row: dict[str, Any], unit: str) -> str:
+    validation = row["validation_nll"]
+    measured = f"  validation {validation:.4f}" if validation is not None else ""
+    return (
+        f"step {row['step']:>6}  train {row['train_nll']:.4f}{measured}  {unit}  "
+        f"gradient norm {row['gradient_norm']:.3f}  "
+        f"{row['tokens_per_second'] / 1e3:.0f}k tokens/s"
+    )
+
+
+def _summary(status: dict[str, Any], unit: str) -> str:
     result = status["result"]
     if status["state"] == "diverged":
-        print(f"diverged at step {result['diverged_at']}")
-    else:
-        print(
-            f"{status['state']}: validation {result['validation_nll']:.4f}, "
-            f"test {result['test_nll']:.4f} nats/byte, {result['parameters']:,} parameters"
-        )
-    return 0
+        return f"diverged at step {result['diverged_at']}"
+    early = result["stopped_early_at"]
+    stopped = f" early, at step {early}" if early is not None else ""
+    return (
+        f"{status['state']}{stopped}: validation {result['validation_nll']:.4f}, "
+        f"test {result['test_nll']:.4f} {unit}, {result['parameters']:,} parameters"
+    )

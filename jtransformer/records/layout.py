@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from jtransformer.records.files import DamagedRecord, read_json, read_rows
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the file formats; part of every fingerprint."""
 
 STATUS_PARTS = ("fingerprint", "state", "result", "pairing", "timing")
@@ -40,6 +40,11 @@ class RunFiles:
     @property
     def spec(self) -> Path:
         return self.directory / "spec.json"
+
+    @property
+    def tokenizer(self) -> Path:
+        """What turned text into ids; its hash stands in the file of the spec."""
+        return self.directory / "tokenizer.json"
 
     @property
     def environment(self) -> Path:

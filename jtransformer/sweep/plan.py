@@ -9,7 +9,6 @@ from typing import Any
 from jtransformer import accounting
 from jtransformer.records import SCHEMA
 from jtransformer.spec import (
-    DataSpec,
     ModelSpec,
     RunSpec,
     SpecError,
@@ -78,7 +77,7 @@ class Plan:
 def make_plan(
     tree: Tree,
     declaration: Declaration,
-    data_sha256: Callable[[DataSpec], str],
+    data_sha256: Callable[[RunSpec], str],
     *,
     touched: frozenset[str] = frozenset(),
 ) -> Plan:
@@ -87,7 +86,7 @@ def make_plan(
     Args:
         tree: The config file's run, the settings of all kinds written out.
         declaration: What varies.
-        data_sha256: Returns the hash of a text, a part of every run's identity.
+        data_sha256: Returns the hash of what a run reads, a part of its identity.
         touched: Dotted paths set on the command line.
 
     Raises:
@@ -168,8 +167,9 @@ def manifest(plan: Plan, about: dict[str, Any]) -> dict[str, Any]:
 
 
 def _arm_record(arm: Arm) -> dict[str, Any]:
-    model, length = arm.spec.model, arm.spec.data.length
-    counts = accounting.parameters(model)
+    counts = accounting.parameters(arm.spec.model)
+    length, source_length = accounting.row_lengths(arm.spec)
+    flops = accounting.flops(arm.spec.model, length=length, source_length=source_length)
     return {
         "name": arm.name,
         "factors": arm.factors,
@@ -177,7 +177,7 @@ def _arm_record(arm: Arm) -> dict[str, Any]:
         "parameters": counts.total,
         "components": dataclasses.asdict(counts),
         "residual": arm.residual,
-        "training_flops_per_token": accounting.flops(model, length=length).training,
+        "training_flops_per_token": round(flops.training),
     }
 
 
@@ -252,12 +252,12 @@ def _arm(
     return Arm(name, setting, matched, spec, residual)
 
 
-def _cell(arm: Arm, tree: Tree, nuisance: Setting, data_sha256: Callable[[DataSpec], str]) -> Cell:
+def _cell(arm: Arm, tree: Tree, nuisance: Setting, data_sha256: Callable[[RunSpec], str]) -> Cell:
     spec = _resolve(tree)
     if accounting.parameters(spec.model) != accounting.parameters(arm.spec.model):
         raise SpecError("nuisance", f"changes the size of the model in the arm {arm.name!r} "
                         f"({nuisance}); make it scientific.")  # fmt: skip
-    identity = fingerprint(spec, data_sha256(spec.data), SCHEMA)
+    identity = fingerprint(spec, data_sha256(spec), SCHEMA)
     words = _file_name("-".join(f"{_leaf(path)}={value}" for path, value in nuisance.items()))
     run = "-".join(filter(None, [words, f"seed{spec.seed}", identity[:8]]))
     directory = f"runs/{_file_name(arm.name)}/{run}"

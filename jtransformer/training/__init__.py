@@ -1,16 +1,23 @@
 """Runs: the only state there is, from a spec to records and checkpoints."""
 
+from jtransformer.training.averages import average
 from jtransformer.training.checkpoints import Checkpoints, describe, digest
 from jtransformer.training.environment import check_same_environment, environment
-from jtransformer.training.optimizer import (
-    Hyperparameters,
-    adamw,
-    decayed,
-    hyperparameters,
-    learning_rate,
+from jtransformer.training.hooks import Hooks, Interrupted
+from jtransformer.training.matrices import decayed, layer_matrix
+from jtransformer.training.optimizer import transformation
+from jtransformer.training.outcome import has_ended, has_stalled
+from jtransformer.training.program import (
+    Program,
+    Tally,
+    TrainState,
+    dropout_key,
+    mean_nll,
+    parameter_key,
+    program_key,
 )
-from jtransformer.training.program import Program, Tally, TrainState, mean_nll, program_key
-from jtransformer.training.trainer import Hooks, Interrupted, Trainer, parameter_key, run
+from jtransformer.training.schedules import Hyperparameters, hyperparameters, learning_rate
+from jtransformer.training.trainer import Trainer, run
 
 __all__ = [
     "Checkpoints",
@@ -18,19 +25,24 @@ __all__ = [
     "Hyperparameters",
     "Interrupted",
     "Program",
+    "Tally",
     "TrainState",
     "Trainer",
-    "Tally",
-    "adamw",
+    "average",
     "check_same_environment",
     "decayed",
     "describe",
     "digest",
+    "dropout_key",
     "environment",
+    "has_ended",
+    "has_stalled",
     "hyperparameters",
+    "layer_matrix",
     "learning_rate",
     "mean_nll",
     "parameter_key",
     "program_key",
     "run",
+    "transformation",
 ]

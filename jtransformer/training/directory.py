@@ -1,37 +1,53 @@
-"""A run's directory: whose it is, and where its numbers were computed."""
+"""A run's directory: whose it is, its tokenizer, and where its numbers were computed."""
 
 from typing import Any
 
 import jax
 
 from jtransformer import records
-from jtransformer.spec import RunSpec, SpecError, to_tree
+from jtransformer.data import Corpus, save_tokenizer
+from jtransformer.spec import Adam, OptimizerSpec, RunSpec, SpecError, to_tree
 from jtransformer.training.environment import check_same_environment, environment
-from jtransformer.training.optimizer import decayed
+from jtransformer.training.matrices import decayed
 
 
-def claim(files: records.RunFiles, spec: RunSpec, data_sha256: str, identity: str) -> None:
-    """Makes a run's directory, or refuses one that belongs to another run."""
+def claim(files: records.RunFiles, spec: RunSpec, corpus: Corpus, identity: str) -> None:
+    """Makes a run's directory, or refuses one that belongs to another run or tokenizer."""
     files.directory.mkdir(parents=True, exist_ok=True)
+    tokenizer = corpus.tokenizer.sha256
     if files.spec.exists():
-        found = records.read_json(files.spec)["fingerprint"]
+        about = records.read_json(files.spec)
+        found = about["fingerprint"]
         if found != identity:
             raise SpecError(
                 "",
                 f"{files.directory} belongs to another run (fingerprint {found[:8]}, this run is "
                 f"{identity[:8]}); use another work directory.",
             )
-        return
-    about = {
-        "schema": records.SCHEMA,
-        "fingerprint": identity,
-        "data_sha256": data_sha256,
-        "spec": to_tree(spec),
-    }
-    records.write_json(files.spec, about)
+        if about["tokenizer_sha256"] != tokenizer:
+            raise SpecError(
+                "data.tokenizer",
+                f"has the hash {tokenizer[:8]}, and the run in {files.directory} was begun with "
+                f"{about['tokenizer_sha256'][:8]}; bring that one back, or use another work "
+                "directory.",
+            )
+    # Where there is no spec yet, what there is of a tokenizer may be torn.
+    if not (files.spec.exists() and files.tokenizer.exists()):
+        save_tokenizer(corpus.tokenizer, files.tokenizer)
+    if not files.spec.exists():
+        about = {
+            "schema": records.SCHEMA,
+            "fingerprint": identity,
+            "data_sha256": corpus.sha256,
+            "tokenizer_sha256": tokenizer,
+            "spec": to_tree(spec),
+        }
+        records.write_json(files.spec, about)
 
 
-def record_environment(files: records.RunFiles, parameters: Any, accept: bool) -> None:
+def record_environment(
+    files: records.RunFiles, optimizer: OptimizerSpec, parameters: Any, accept: bool
+) -> None:
     """Writes where a run is computed, or refuses another place than it was begun in."""
     present = environment()
     if files.environment.exists():
@@ -45,6 +61,6 @@ def record_environment(files: records.RunFiles, parameters: Any, accept: bool) -
     names = [
         "/".join(entry.key for entry in path)
         for path, is_decayed in jax.tree_util.tree_leaves_with_path(decayed(parameters))
-        if is_decayed
+        if is_decayed and not isinstance(optimizer.rule, Adam)
     ]
     records.write_json(files.environment, present | {"decayed_parameters": names})

@@ -32,10 +32,12 @@ def pairing_hashes(spec: RunSpec, batches: TrainingBatches, parameters: Any) -> 
             "hash": digest(leaf)[:DIGITS],
         }
     hashes = {
-        name: "-".join(digest(array)[:DIGITS] for array in batches[t]) for name, t in ends.items()
+        name: "-".join(digest(array)[:DIGITS] for array in batches[t] if array is not None)
+        for name, t in ends.items()
     }
     sampling = {
         "data": to_tree(spec.data),
+        "objective": to_tree(spec)["objective"],
         "batch_size": spec.training.batch_size,
         "steps": spec.training.steps,
     }

@@ -6,6 +6,7 @@ decay or schedule numbers share it; see `program_key`.
 
 import dataclasses
 import functools
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -17,13 +18,27 @@ from jaxtyping import Array, Float, Int
 from jtransformer import functional as F
 from jtransformer.data import Batch
 from jtransformer.modules import build
-from jtransformer.spec import Constant, RunSpec, WarmupCosine
-from jtransformer.training.optimizer import Hyperparameters, adamw, hyperparameters, learning_rate
+from jtransformer.spec import NoEarlyStopping, RunSpec
+from jtransformer.training.averages import average
+from jtransformer.training.optimizer import transformation
+from jtransformer.training.schedules import Hyperparameters, blank, hyperparameters, learning_rate
+
+INITIAL_VALUES, DROPOUT = 0, 1
+"""Which random numbers of a seed: what is folded into its key."""
 
 
 class Tally(NamedTuple):
-    """Sums since the last row of metrics; part of the state, so that a resumed run has them."""
+    """Sums since the last row of metrics; part of the state, so that a resumed run has them.
 
+    Attributes:
+        loss_sum: What was minimised, summed over the scored tokens.
+        nll_sum: Plain negative log-likelihood of the labels.
+        weight_sum: Scored tokens.
+        gradient_norm_sum: Norms of the gradients before they were clipped.
+        updates: Updates made.
+    """
+
+    loss_sum: Float[Array, ""]
     nll_sum: Float[Array, ""]
     weight_sum: Float[Array, ""]
     gradient_norm_sum: Float[Array, ""]
@@ -31,18 +46,32 @@ class Tally(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """Everything that an update changes."""
+    """Everything that an update changes.
+
+    Attributes:
+        step: Updates made.
+        parameters: What is trained.
+        average: Their mean along training; None where a run has none.
+        optimizer: State of the optimizer.
+        tally: Sums for the next row of metrics.
+    """
 
     step: Int[Array, ""]
     parameters: Any
+    average: Any
     optimizer: Any
     tally: Tally
+
+    @property
+    def evaluated(self) -> Any:
+        """The parameters whose loss is the run's figure."""
+        return self.parameters if self.average is None else self.average
 
 
 def empty_tally() -> Tally:
     """Returns the sums of no update."""
     # One buffer each: the update donates them, and a buffer cannot be donated twice.
-    sums = [jnp.zeros((), jnp.float32) for _ in range(3)]
+    sums = [jnp.zeros((), jnp.float32) for _ in range(4)]
     return Tally(*sums, updates=jnp.zeros((), jnp.int32))
 
 
@@ -54,12 +83,17 @@ def program_key(spec: RunSpec) -> RunSpec:
         weight_decay=0.0,
         gradient_clip=None if spec.optimizer.gradient_clip is None else 1.0,
     )
-    schedule = Constant() if isinstance(spec.schedule, Constant) else WarmupCosine(warmup_steps=0)
     training = dataclasses.replace(
-        spec.training, steps=1, log_every=1, evaluate_every=1, checkpoint_every=1
+        spec.training,
+        steps=1,
+        log_every=1,
+        evaluate_every=1,
+        checkpoint_every=1,
+        average_decay=None if spec.training.average_decay is None else 0.5,
+        early_stopping=NoEarlyStopping(),
     )
     return dataclasses.replace(
-        spec, optimizer=optimizer, schedule=schedule, training=training, seed=0
+        spec, optimizer=optimizer, schedule=blank(spec.schedule), training=training, seed=0
     )
 
 
@@ -73,49 +107,102 @@ class Program:
         self.update = jax.jit(self._update, donate_argnums=0)
         self.evaluate = jax.jit(self._evaluate)
 
+    def rate(self, update: Int[Array, ""], hyper: Hyperparameters) -> Float[Array, ""]:
+        """Returns the learning rate of an update, counted from 1."""
+        spec = self._spec
+        return learning_rate(spec.schedule, update, hyper, width=spec.model.width)
+
     def _start(self, key: jax.Array) -> TrainState:
         """Returns the state before the first update."""
-        tokens = jnp.zeros((1, self._spec.data.length), jnp.int32)
-        parameters = self._model.init(key, tokens)["params"]
-        blank = hyperparameters(self._spec)
-        optimizer = adamw(self._spec.optimizer, blank, blank.learning_rate).init(parameters)
-        return TrainState(jnp.zeros((), jnp.int32), parameters, optimizer, empty_tally())
+        spec = self._spec
+        tokens = jnp.zeros((1, spec.data.length), jnp.int32)
+        source = None
+        if spec.model.has_encoder:
+            source = jnp.zeros((1, spec.data.source_length or spec.data.length), jnp.int32)
+        parameters = self._model.init(key, tokens, source=source)["params"]
+        mean = None if spec.training.average_decay is None else jax.tree.map(jnp.copy, parameters)
+        hyper = hyperparameters(spec)
+        optimizer = transformation(spec.optimizer, hyper, hyper.learning_rate).init(parameters)
+        return TrainState(jnp.zeros((), jnp.int32), parameters, mean, optimizer, empty_tally())
 
-    def _update(self, state: TrainState, batch: Batch, hyper: Hyperparameters) -> TrainState:
-        """Makes one optimizer update on the mean loss of a batch."""
-        (_, sums), gradients = jax.value_and_grad(self._loss, has_aux=True)(state.parameters, batch)
-        cosine = isinstance(self._spec.schedule, WarmupCosine)
-        rate = learning_rate(state.step + 1, hyper, cosine=cosine)
-        transformation = adamw(self._spec.optimizer, hyper, rate)
-        updates, optimizer = transformation.update(gradients, state.optimizer, state.parameters)
+    def _update(
+        self,
+        state: TrainState,
+        batch: Batch,
+        hyper: Hyperparameters,
+        key: jax.Array | None = None,
+    ) -> TrainState:
+        """Makes one optimizer update on the mean loss of a batch.
+
+        Args:
+            state: The state before; its buffers are used again.
+            batch: What is read and asked.
+            hyper: The numbers of the run.
+            key: Key of the run's dropout; None where its model has none.
+        """
+        own = None if key is None else jax.random.fold_in(key, state.step)
+        loss = functools.partial(self._loss, batch=batch, key=own)
+        (_, sums), gradients = jax.value_and_grad(loss, has_aux=True)(state.parameters)
+        step = state.step + 1
+        optimizer = transformation(self._spec.optimizer, hyper, self.rate(step, hyper))
+        updates, moments = optimizer.update(gradients, state.optimizer, state.parameters)
         tally = Tally(
+            loss_sum=state.tally.loss_sum + sums.loss_sum,
             nll_sum=state.tally.nll_sum + sums.nll_sum,
             weight_sum=state.tally.weight_sum + sums.weight_sum,
             gradient_norm_sum=state.tally.gradient_norm_sum + optax.tree.norm(gradients),
             updates=state.tally.updates + 1,
         )
         parameters = optax.apply_updates(state.parameters, updates)
-        return TrainState(state.step + 1, parameters, optimizer, tally)
+        mean = state.average
+        if mean is not None:
+            mean = average(mean, parameters, step, hyper.average_decay)
+        return TrainState(step, parameters, mean, moments, tally)
 
-    def _loss(self, parameters: Any, batch: Batch) -> tuple[Array, F.CrossEntropy]:
-        tokens, labels, weights = map(jnp.asarray, batch)
-        logits = self._logits(parameters, tokens)
-        sums = F.cross_entropy(logits, labels, weights)
+    def _loss(
+        self, parameters: Any, *, batch: Batch, key: jax.Array | None
+    ) -> tuple[Array, F.CrossEntropy]:
+        loss = self._spec.loss
+        output: Any = self._model.apply(
+            {"params": parameters}, jnp.asarray(batch.tokens), **batch.inputs(), key=key
+        )
+        sums = F.cross_entropy(
+            output.logits,
+            jnp.asarray(batch.labels),
+            jnp.asarray(batch.weights),
+            label_smoothing=loss.label_smoothing,
+            z_loss=loss.z_loss,
+        )
+        # Weights are 0 or 1: a batch that scores nothing has loss 0, and never 0 / 0.
         return sums.loss_sum / jnp.maximum(sums.weight_sum, 1.0), sums
 
-    def _logits(self, parameters: Any, tokens: Int[Array, "B T"]) -> Float[Array, "B T V"]:
-        output: Any = self._model.apply({"params": parameters}, tokens)
-        return output.logits
-
     def _evaluate(self, parameters: Any, batch: Batch) -> tuple[Array, Array]:
-        """Returns the summed loss of a batch and the number of scored tokens."""
-        sums = self._loss(parameters, batch)[1]
+        """Returns the summed plain loss of a batch and the number of scored tokens."""
+        sums = self._loss(parameters, batch=batch, key=None)[1]
         return sums.nll_sum, sums.weight_sum
 
 
-def mean_nll(program: Program, parameters: Any, batches: Any) -> float:
-    """Returns the mean negative log-likelihood over batches, in nats per scored token."""
+def mean_nll(program: Program, parameters: Any, batches: Iterable[Batch]) -> float:
+    """Returns the mean negative log-likelihood over batches, in nats per scored token.
+
+    Raises:
+        ValueError: If no token is scored.
+    """
     evaluate = functools.partial(program.evaluate, parameters)
-    sums = [evaluate(batch) for batch in batches]
-    nll, weight = np.asarray(jax.device_get(sums), np.float64).sum(axis=0)
+    sums = np.asarray(jax.device_get([evaluate(batch) for batch in batches]), np.float64)
+    nll, weight = sums.reshape(-1, 2).sum(axis=0)
+    if weight == 0:
+        raise ValueError(f"{len(sums)} batches score no token, so that they have no mean loss.")
     return float(nll / weight)
+
+
+def parameter_key(seed: int) -> jax.Array:
+    """Returns the key that initial values derive from."""
+    return jax.random.fold_in(jax.random.key(seed), INITIAL_VALUES)
+
+
+def dropout_key(spec: RunSpec) -> jax.Array | None:
+    """Returns the key that the dropout of every update derives from; None where there is none."""
+    if not any(dataclasses.astuple(spec.model.dropout)):
+        return None
+    return jax.random.fold_in(jax.random.key(spec.seed), DROPOUT)

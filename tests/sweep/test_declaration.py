@@ -40,7 +40,7 @@ def test_everything_that_is_declared_is_read():
 
 
 def test_what_is_left_out():
-    least = read_declaration({"scientific": {"model.tied_head": (True, False)}})
+    least = read_declaration({"scientific": {"model.head.tokens.tied": (True, False)}})
     assert (least.nuisance, least.match, least.baseline) == ({}, None, None)
     assert least.metric == "validation/nll"
     assert least.seeds == (), "the plan takes the seed of get_config()"

@@ -23,6 +23,7 @@ from plan_fixture import (
 )
 
 from jtransformer import accounting
+from jtransformer.records import SCHEMA
 from jtransformer.spec import (
     RunSpec,
     differences,
@@ -59,7 +60,7 @@ def test_cells_stand_arm_by_arm_and_hold_what_they_say():
             seed,
         )
         assert cell.spec.optimizer.learning_rate == rate
-        assert cell.fingerprint == fingerprint(cell.spec, KJV, 1)
+        assert cell.fingerprint == fingerprint(cell.spec, KJV, SCHEMA)
         (own,) = (one for one in plan.arms if one.name == arm)
         changed = differences(to_tree(own.spec), to_tree(cell.spec)).keys()
         assert changed <= {"optimizer.learning_rate", "seed"}
@@ -117,10 +118,12 @@ def test_baseline_is_the_arm_of_the_config_or_named():
 
 
 def test_names_tell_values_apart():
-    plan = plan_of({"optimizer.gradient_clip": (None, 1.0), "model.tied_head": (True, False)})
+    plan = plan_of(
+        {"optimizer.gradient_clip": (None, 1.0), "model.head.tokens.tied": (True, False)}
+    )
     assert [arm.name for arm in plan.arms] == [
-        "gradient_clip=None-tied_head=True", "gradient_clip=None-tied_head=False",
-        "gradient_clip=1.0-tied_head=True", "gradient_clip=1.0-tied_head=False",
+        "gradient_clip=None-tied=True", "gradient_clip=None-tied=False",
+        "gradient_clip=1.0-tied=True", "gradient_clip=1.0-tied=False",
     ]  # fmt: skip
     plan = plan_of({**POSITION, "model.norm.kind": ("layer_norm", "rms_norm")})
     assert [arm.name for arm in plan.arms][:2] == ["sinusoidal-layer_norm", "sinusoidal-rms_norm"]
@@ -179,7 +182,7 @@ def test_manifest():
     record = manifest(plan, ABOUT)
     assert json.loads(json.dumps(record, allow_nan=False)) == record
     assert {key: record[key] for key in ABOUT} == ABOUT
-    assert record["schema"] == 1 and record["metric"] == "validation/nll"
+    assert record["schema"] == SCHEMA and record["metric"] == "validation/nll"
     assert record["scientific"] == {
         "model.norm_placement": ["pre", "post"],
         "model.ffn": ["relu", "gelu", "swiglu"],

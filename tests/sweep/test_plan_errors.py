@@ -19,6 +19,7 @@ from plan_fixture import (
     tree_with,
 )
 
+from jtransformer.records import SCHEMA
 from jtransformer.spec import (
     Constant,
     Learned,
@@ -69,10 +70,13 @@ def test_error_baseline():
         ({"model.layers": (2, True)}, "model.layers must be an integer, got True"),
         ({"model.layers": (2, 2.5)}, "model.layers must be an integer, got 2.5"),
         ({"model.layers": (2, None)}, "model.layers must be an integer, got None"),
-        ({"model.tied_head": (True, "False")}, "model.tied_head must be True or False"),
+        (
+            {"model.head.tokens.tied": (True, "False")},
+            "model.head.tokens.tied must be True or False",
+        ),
         ({"optimizer.learning_rate": (3e-3, "3e-3")}, "optimizer.learning_rate must be a number"),
         (
-            {"model.position.kind": ("sinusoidal", "rope")},
+            {"model.position.kind": ("sinusoidal", "ropes")},
             "model.position.kind must be one of none,",
         ),
         ({"training.steps": (400, 10**30)}, "training.steps must not exceed"),
@@ -172,7 +176,7 @@ def test_null_unread_kinds_do_not_reach_the_runs():
     plan = plan_of({"model.position.kind": ("none", "sinusoidal")}, seeds=(4,))
     assert plan.cells[0].spec.model.position == NoPosition()
     alone = from_tree(replace(to_tree(plan.cells[0].spec), {}))
-    assert fingerprint(alone, KJV, 1) == plan.cells[0].fingerprint
+    assert fingerprint(alone, KJV, SCHEMA) == plan.cells[0].fingerprint
 
 
 def test_error_overrides_that_the_sweep_would_undo():

@@ -9,20 +9,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny_run
+from quickly import quickly
 
 from jtransformer import data, records
 from jtransformer.modules import build
 from jtransformer.spec import OptimizerSpec, SpecError
-from jtransformer.training import Hooks, Interrupted, Trainer, parameter_key, run
+from jtransformer.training import Hooks, Interrupted, Trainer, mean_nll, parameter_key, run
 
 PROGRAMS = {}
 
 
-def trainer(**hooks):
-    """Returns a new trainer; what was compiled before is shared, since compiling takes seconds."""
+def train(spec, directory, **hooks):
+    """Trains by a new trainer; what was compiled before is shared, as compiling takes seconds."""
     fresh = Trainer(Hooks(**hooks))
     fresh._programs = PROGRAMS
-    return fresh
+    tiny_run.program(spec, PROGRAMS)
+    return fresh.train(spec, directory)
 
 
 def deterministic(directory):
@@ -47,7 +49,7 @@ def quiet(tmp_path_factory):
     """A finished run that nothing disturbed."""
     root = tmp_path_factory.mktemp("quiet")
     spec = tiny_run.run_spec(root)
-    trainer().train(spec, root / "run")
+    train(spec, root / "run")
     return spec, root / "run"
 
 
@@ -75,26 +77,29 @@ def test_first_rows_loss_is_that_of_the_untrained_model(quiet, tmp_path):
     spec = dataclasses.replace(
         spec, training=dataclasses.replace(spec.training, log_every=1, steps=2)
     )
-    trainer().train(spec, tmp_path / "run")
+    train(spec, tmp_path / "run")
     first = records.read_rows(records.RunFiles(tmp_path / "run").metrics)[0]
-    batch = data.TrainingBatches(data.load(spec.data), spec.data, 4, spec.seed)[0]
-    model = build(spec.model)
-    variables = model.init(parameter_key(spec.seed), jnp.asarray(batch.tokens))
-    logits = np.asarray(model.apply(variables, jnp.asarray(batch.tokens)).logits, np.float64)
+    batch = data.TrainingBatches(data.load(spec.data), spec)[0]
+    start = tiny_run.program(spec, PROGRAMS).start(parameter_key(spec.seed))
+    apply = quickly(build(spec.model).apply)
+    logits = apply({"params": start.parameters}, jnp.asarray(batch.tokens)).logits
+    logits = np.asarray(logits, np.float64)
     log_z = np.log(np.exp(logits).sum(-1))
     label = np.take_along_axis(logits, batch.labels[..., None], -1)[..., 0]
     np.testing.assert_allclose(first["train_nll"], np.mean(log_z - label), rtol=1e-5)
 
 
-@pytest.mark.parametrize("size", [1, 3, 8, 64])
-def test_evaluation_scores_every_byte_once_whatever_the_batch_size(quiet, tmp_path, size):
-    spec, directory = quiet
-    other = dataclasses.replace(
-        spec, training=dataclasses.replace(spec.training, evaluation_batch_size=size)
-    )
-    status = trainer().train(other, tmp_path / "run")
-    expected = deterministic(directory)[0]["result"]["validation_nll"]
-    np.testing.assert_allclose(status["result"]["validation_nll"], expected, rtol=1e-6)
+def test_evaluation_scores_every_byte_once_whatever_the_batch_size(quiet):
+    spec, _ = quiet
+    program, corpus = tiny_run.program(spec, PROGRAMS), data.load(spec.data)
+    start, found = program.start(parameter_key(spec.seed)).parameters, []
+    for size in (1, 3, 8, 64):
+        training = dataclasses.replace(spec.training, evaluation_batch_size=size)
+        changed = dataclasses.replace(spec, training=training)
+        batches = list(data.evaluation_batches(corpus, "validation", changed))
+        assert sum(batch.weights.sum() for batch in batches) == len(corpus.validation) - 1
+        found.append(mean_nll(program, start, batches))
+    np.testing.assert_allclose(found, found[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("stops", [(4,), (1, 1, 5), (9,), (0, 3), (5, 0, 2)], ids=str)
@@ -102,26 +107,26 @@ def test_stopped_anywhere_and_continued_equals_the_quiet_run(quiet, tmp_path, st
     spec, directory = quiet
     for updates in stops:
         with pytest.raises(Interrupted):
-            trainer(should_stop=stop_after(updates)).train(spec, tmp_path / "run")
-    trainer().train(spec, tmp_path / "run")
+            train(spec, tmp_path / "run", should_stop=stop_after(updates))
+    train(spec, tmp_path / "run")
     assert deterministic(tmp_path / "run") == deterministic(directory)
 
 
 def test_rows_after_the_restored_step_are_written_once(quiet, tmp_path):
     spec, directory = quiet
     with pytest.raises(Interrupted):
-        trainer(should_stop=stop_after(6)).train(spec, tmp_path / "run")
+        train(spec, tmp_path / "run", should_stop=stop_after(6))
     metrics = records.RunFiles(tmp_path / "run").metrics
     with open(metrics, "a") as file:
         file.write(json.dumps({"step": 8, "train_nll": 99.0}) + '\n{"step": 9, "tra')
-    trainer().train(spec, tmp_path / "run")
+    train(spec, tmp_path / "run")
     assert deterministic(tmp_path / "run") == deterministic(directory)
 
 
 @pytest.mark.parametrize("damage", ["gone", "garbage inside"])
 def test_lost_rows_start_the_run_again_instead_of_changing_its_result(quiet, tmp_path, damage):
     spec, directory = quiet
-    trainer().train(spec, tmp_path / "run")
+    train(spec, tmp_path / "run")
     files = records.RunFiles(tmp_path / "run")
     files.status.unlink()
     if damage == "gone":
@@ -129,7 +134,7 @@ def test_lost_rows_start_the_run_again_instead_of_changing_its_result(quiet, tmp
     else:
         lines = files.metrics.read_text().splitlines()
         files.metrics.write_text("\n".join([lines[0], "garbage", *lines[2:]]) + "\n")
-    trainer().train(spec, tmp_path / "run")
+    train(spec, tmp_path / "run")
     assert deterministic(tmp_path / "run") == deterministic(directory)
     assert records.read_rows(files.events)[0]["event"] == "rows of metrics are missing"
 
@@ -143,16 +148,16 @@ def test_numerics_that_move_results_are_part_of_the_environment(quiet):
 def test_a_short_run_that_improves_has_not_diverged(tmp_path):
     spec = tiny_run.run_spec(tmp_path, steps=4)
     slow = dataclasses.replace(spec, optimizer=OptimizerSpec(learning_rate=1e-4))
-    status = trainer().train(slow, tmp_path / "run")
+    status = train(slow, tmp_path / "run")
     assert status["state"] == "done" and status["result"]["validation_nll"] > math.log(256)
 
 
 def test_a_kill_between_last_checkpoint_and_status_trains_nothing_again(quiet, tmp_path):
     spec, directory = quiet
-    trainer().train(spec, tmp_path / "run")
+    train(spec, tmp_path / "run")
     records.RunFiles(tmp_path / "run").status.unlink()
     updates = []
-    trainer(on_row=lambda spec, row: updates.append(row)).train(spec, tmp_path / "run")
+    train(spec, tmp_path / "run", on_row=lambda spec, row: updates.append(row))
     assert not updates
     assert deterministic(tmp_path / "run") == deterministic(directory)
 
@@ -160,13 +165,14 @@ def test_a_kill_between_last_checkpoint_and_status_trains_nothing_again(quiet, t
 def test_a_finished_run_is_not_touched(quiet):
     spec, directory = quiet
     before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
-    trainer().train(spec, directory)
+    train(spec, directory)
     assert {path: path.stat().st_mtime_ns for path in directory.rglob("*")} == before
 
 
 def test_seeds_and_rates_share_one_compiled_program(tmp_path):
     spec = tiny_run.run_spec(tmp_path, steps=3)
     fresh = Trainer()
+    tiny_run.program(spec, fresh._programs)
     for number, changed in enumerate(
         [
             spec,
@@ -193,7 +199,7 @@ def test_live_seed_and_rate_change_the_result(quiet, tmp_path):
         dataclasses.replace(spec, training=dataclasses.replace(spec.training, batch_size=5)),
     ]
     for number, changed in enumerate(changes):
-        status = trainer().train(changed, tmp_path / str(number))
+        status = train(changed, tmp_path / str(number))
         assert status["result"]["validation_nll"] != expected
 
 
@@ -202,7 +208,7 @@ def test_a_diverged_run_is_an_outcome_with_its_step(tmp_path):
     wild = dataclasses.replace(
         spec, optimizer=OptimizerSpec(learning_rate=1e30, gradient_clip=None, weight_decay=1e30)
     )
-    status = trainer().train(wild, tmp_path / "run")
+    status = train(wild, tmp_path / "run")
     result = status["result"]
     assert status["state"] == "diverged"
     assert result["diverged_at"] == result["steps"] < 10
@@ -212,7 +218,7 @@ def test_a_diverged_run_is_an_outcome_with_its_step(tmp_path):
 def test_worse_than_uniform_at_the_end_is_diverged(tmp_path):
     spec = tiny_run.run_spec(tmp_path, steps=2, log_every=1)
     hot = dataclasses.replace(spec, optimizer=OptimizerSpec(learning_rate=50.0, weight_decay=0.0))
-    status = trainer().train(hot, tmp_path / "run")
+    status = train(hot, tmp_path / "run")
     assert records.read_rows(records.RunFiles(tmp_path / "run").metrics)[-1][
         "validation_nll"
     ] > math.log(256)
@@ -222,19 +228,19 @@ def test_worse_than_uniform_at_the_end_is_diverged(tmp_path):
 def test_the_directory_of_another_run_is_refused(quiet):
     spec, directory = quiet
     with pytest.raises(SpecError, match="belongs to another run"):
-        trainer().train(tiny_run.with_seed(spec, 5), directory)
+        train(tiny_run.with_seed(spec, 5), directory)
 
 
 def test_another_environment_is_refused_unless_accepted(quiet, tmp_path):
     spec, directory = quiet
     with pytest.raises(Interrupted):
-        trainer(should_stop=stop_after(4)).train(spec, tmp_path / "run")
+        train(spec, tmp_path / "run", should_stop=stop_after(4))
     files = records.RunFiles(tmp_path / "run")
     environment = records.read_json(files.environment)
     records.write_json(files.environment, environment | {"jax": "0.0.1", "device_count": 8})
     with pytest.raises(SpecError, match="jax 0.0.1 -> .*device_count 8 -> "):
-        trainer().train(spec, tmp_path / "run")
-    trainer(accept_environment=True).train(spec, tmp_path / "run")
+        train(spec, tmp_path / "run")
+    train(spec, tmp_path / "run", accept_environment=True)
     assert deterministic(tmp_path / "run") == deterministic(directory)
     assert records.read_rows(files.events)[0]["before"]["jax"] == "0.0.1"
 
@@ -245,7 +251,10 @@ def test_environment_lists_what_is_decayed(quiet):
     assert not [name for name in environment["decayed_parameters"] if "norm" in name]
 
 
-def test_run_names_directories_by_seed_and_identity(tmp_path):
+def test_run_names_directories_by_seed_and_identity(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "jtransformer.training.trainer.Program", lambda spec: tiny_run.program(spec, PROGRAMS)
+    )
     spec = tiny_run.run_spec(tmp_path, steps=2)
     statuses = run([spec, tiny_run.with_seed(spec, 1)], tmp_path / "runs")
     names = sorted(path.name for path in (tmp_path / "runs").iterdir())
@@ -254,8 +263,6 @@ def test_run_names_directories_by_seed_and_identity(tmp_path):
 
 def test_parameters_in_the_record_are_the_leaves(quiet):
     spec, directory = quiet
-    tree = jax.eval_shape(
-        lambda: build(spec.model).init(jax.random.key(0), jnp.zeros((1, 4), jnp.int32))
-    )
+    tree = tiny_run.program(spec, PROGRAMS).start(parameter_key(0)).parameters
     counted = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
     assert deterministic(directory)[0]["result"]["parameters"] == counted
