@@ -195,9 +195,10 @@ class Recall:
     """The values of keys (Arora et al. 2023, https://arxiv.org/abs/2312.04927).
 
     The source is n pairs of a key and its value, a question mark, and the n keys in another
-    order; the answer is the values in that order. Keys are the lower half of the symbols, values
-    the rest, as in the paper. A model that knows which values were shown, and not where, is right
-    about once in n times.
+    order; the answer is each of these keys again, with its value behind it. So a key stands right
+    before its value both times, as in the paper, and what is asked for follows from the source.
+    Keys are the lower half of the symbols, values the rest. A model that knows which values were
+    shown, and not where, is right about once in n times.
     """
 
     def count(self, n: int, s: int) -> int:
@@ -211,7 +212,8 @@ class Recall:
         values = [half + digit for digit in _digits(number, n, s - half)]
         shown = [symbol for pair in zip(keys, values, strict=True) for symbol in pair]
         asked = _arrangement(order, n, n)
-        return Pair([*shown, "?", *(keys[i] for i in asked)], [values[i] for i in asked])
+        answers = [symbol for i in asked for symbol in (keys[i], values[i])]
+        return Pair([*shown, "?", *(keys[i] for i in asked)], answers)
 
 
 class Induction:

@@ -23,7 +23,7 @@ DIGESTS = {
     "copy": "c2121fd185d65413",
     "reverse": "51b995c5ee08a732",
     "sort": "994caf706f8f1b32",
-    "recall": "bad0574730952bab",
+    "recall": "355e7d3d441e2477",
     "induction": "690c61f65b1b21bb",
     "parity": "99f4a5b6e4b2c9f0",
     "addition": "3bd5781d5d16259a",
@@ -46,7 +46,7 @@ def answer(task, source, s):
         values = dict(zip(shown[::2], shown[1::2], strict=True))
         assert len(values) == len(asked) == len(set(asked))
         assert all(int(key) < s // 2 <= int(value) for key, value in values.items())
-        return " ".join(values[key] for key in asked)
+        return " ".join(f"{key} {values[key]}" for key in asked)
     if task == "induction":
         found = re.findall(rf"(?<!\d){source.split()[-1]} (\d+)", source)
         assert len(found) == 1
