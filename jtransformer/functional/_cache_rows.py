@@ -30,7 +30,8 @@ def check_tokens(
     """Refuses keys and values that do not fit into a cache, and more than `most` at a time."""
     B, T = new[0].shape[:2]
     for name, x, slots in zip(("k", "v"), new, stored, strict=True):
-        fitting = (slots.shape[0], T, *slots.shape[2:])
+        rows, heads, _, width = slots.shape
+        fitting = (rows, T, heads, width)
         if x.shape != fitting:
             raise ValueError(
                 f"{name} must have the shape that the cache was made for, got {name}.shape="

@@ -1,14 +1,21 @@
 """linen modules: they own parameters and call `jtransformer.functional`."""
 
+from jtransformer.modules.cache import DecodingCache
+from jtransformer.modules.convert import stack_layers, unstack_layers
+from jtransformer.modules.empty_cache import empty_cache
 from jtransformer.modules.initial import Initialiser, initial_values, initialiser, keys_at
 from jtransformer.modules.transformer import Output, Transformer, build
 
 __all__ = [
+    "DecodingCache",
     "Initialiser",
     "Output",
     "Transformer",
     "build",
+    "empty_cache",
     "initial_values",
     "initialiser",
     "keys_at",
+    "stack_layers",
+    "unstack_layers",
 ]

@@ -1,16 +1,25 @@
-"""Sublayers that own parameters and call one function each.
+"""Parts that own parameters and call one function each.
 
 Parameter paths are public: checkpoints, golden files and other people's code refer to them.
 """
 
-from collections.abc import Callable
-
 import flax.linen as nn
-from jaxtyping import Array, Bool, Float
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from jtransformer import functional as F
 from jtransformer.modules.initial import initialiser
-from jtransformer.spec import LayerNorm, ModelSpec
+from jtransformer.spec import (
+    DynamicTanh,
+    FixedScale,
+    LayerNorm,
+    LayerScale,
+    ModelSpec,
+    ReZero,
+    RMSNorm,
+    ScaleNorm,
+)
 
 
 class Parameterised(nn.Module):
@@ -36,77 +45,109 @@ class Kernel(Parameterised):
         return kernel, self.parameter("bias", self.shape[self.axes :]) if self.bias else None
 
 
+class Bias(Parameterised):
+    """A bias whose matrix is another module's."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self) -> Float[Array, " width"]:
+        return self.parameter("bias", (self.width,))
+
+
+class Table(Parameterised):
+    """A lookup table [rows, width] that a function reads."""
+
+    rows: int
+    width: int
+
+    @nn.compact
+    def __call__(self) -> Float[Array, "rows width"]:
+        return self.parameter("table", (self.rows, self.width))
+
+
+class Scale(Parameterised):
+    """Factors of their own."""
+
+    shape: tuple[int, ...]
+
+    @nn.compact
+    def __call__(self) -> Float[Array, "..."]:
+        return self.parameter("scale", self.shape)
+
+
 class Norm(Parameterised):
     """The norm of the spec, over the feature axis."""
 
     @nn.compact
-    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        norm, D = self.spec.norm, x.shape[-1]
-        scale = self.parameter("scale", (D,))
-        if isinstance(norm, LayerNorm):
-            return F.layer_norm(x, scale, self.parameter("bias", (D,)), epsilon=norm.epsilon)
-        return F.rms_norm(x, scale, epsilon=norm.epsilon)
+    def __call__(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
+        D = x.shape[-1]
+        match self.spec.norm:
+            case LayerNorm(epsilon=epsilon, bias=has_bias):
+                scale = self.parameter("scale", (D,))
+                bias = self.parameter("bias", (D,)) if has_bias else None
+                return F.layer_norm(x, scale, bias, epsilon=epsilon)
+            case RMSNorm(epsilon=epsilon, unit_offset=unit_offset):
+                offset = 1.0 if unit_offset else 0.0
+                scale = self.parameter("scale", (D,))
+                return F.rms_norm(x, scale, epsilon=epsilon, scale_offset=offset)
+            case ScaleNorm(epsilon=epsilon):
+                return F.scale_norm(x, self.parameter("scale", ()), epsilon=epsilon)
+            case DynamicTanh():
+                alpha = self.parameter("alpha", ())
+                scale, bias = self.parameter("scale", (D,)), self.parameter("bias", (D,))
+                return F.dynamic_tanh(x, alpha, scale, bias)
 
 
-class Attention(Parameterised):
-    """Self-attention: projections, dot products, and the way back to the stream."""
+def at_least_float32(dtype: DTypeLike) -> jnp.dtype:
+    """Returns the dtype in which values of a dtype are added up."""
+    return jnp.dtype(dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32)
 
-    @nn.compact
-    def __call__(
-        self, x: Float[Array, "B T D"], mask: Bool[Array, "#B 1 T T"]
-    ) -> Float[Array, "B T D"]:
-        spec = self.spec
-        D, N, H, bias = spec.width, spec.heads, spec.head_width, spec.attention_bias
-        q, k, v = (
-            F.linear(x, *Kernel(spec, (D, N, H), bias=bias, name=name)())
-            for name in ("query", "key", "value")
-        )
-        heads_BTNH = F.dot_product_attention(q, k, v, mask=mask)
-        out = Kernel(spec, (N, H, D), axes=2, bias=bias, name="out")()
-        return F.linear(heads_BTNH, *out, axes=2)
+
+def branch_scale(spec: ModelSpec, name: str) -> float | Array:
+    """Returns the factor of a branch, made in the module that is being called."""
+    match spec.branch_scale:
+        case FixedScale(value=value):
+            return value
+        case ReZero():
+            return Scale(spec, (), name=name)()
+        case LayerScale():
+            return Scale(spec, (spec.width,), name=name)()
 
 
 class FeedForward(Parameterised):
     """Two matrices around an activation, or three with a gate."""
 
     @nn.compact
-    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+    def __call__(
+        self, x: Float[Array, "B T D"], key: PRNGKeyArray | None = None
+    ) -> tuple[Float[Array, "B T D"], Float[Array, "B T F"]]:
+        """Computes the sublayer, and what its activation gave before any dropout.
+
+        Args:
+            x: What it reads.
+            key: Key of the dropout on the hidden units; None drops none.
+        """
         spec = self.spec
         D, Fw = spec.width, spec.ffn_width
-        gated, activation = F.FFN_KINDS[spec.ffn]
+        kind = F.FFN_KINDS[spec.ffn]
+        activations: list[Array] = []
+
+        def activation(hidden: Array) -> Array:
+            # A hidden unit with a gate is zero, or scaled, where its gate is.
+            activations.append(kind.activation(hidden))
+            return F.dropout(activations[0], rate=spec.dropout.ffn, key=key)
 
         def weights(name: str, *shape: int) -> tuple[Array, Array | None]:
             return Kernel(spec, shape, bias=spec.ffn_bias, name=name)()
 
-        if not gated:
+        if not kind.gated:
             (w_in, b_in), (w_out, b_out) = weights("in", D, Fw), weights("out", Fw, D)
-            return F.feed_forward(x, w_in, w_out, b_in, b_out, activation=activation)
+            out = F.feed_forward(x, w_in, w_out, b_in, b_out, activation=activation)
+            return out, activations[0]
         w_gate, b_gate = weights("gate", D, Fw)
         w_up, b_up = weights("up", D, Fw)
         w_down, b_down = weights("down", Fw, D)
         biases = {"b_gate": b_gate, "b_up": b_up, "b_down": b_down}
-        return F.gated_feed_forward(x, w_gate, w_up, w_down, activation=activation, **biases)
-
-
-class Block(nn.Module):
-    """Attention, then feed-forward, each wired into the residual stream by one formula."""
-
-    spec: ModelSpec
-
-    @nn.compact
-    def __call__(
-        self, x: Float[Array, "B T D"], mask: Bool[Array, "#B 1 T T"]
-    ) -> Float[Array, "B T D"]:
-        attention = Attention(self.spec, name="attention")
-        x = self.wired("attention", lambda y: attention(y, mask), x)
-        return self.wired("ffn", FeedForward(self.spec, name="ffn"), x)
-
-    def wired(self, name: str, sublayer: Callable[[Array], Array], x: Array) -> Array:
-        norms = {slot: Norm(self.spec, name=f"{name}_{slot}") for slot in self.spec.norm_slots}
-        return F.residual(
-            x,
-            sublayer,
-            norm_in=norms.get("norm_in"),
-            norm_branch=norms.get("norm_branch"),
-            norm_out=norms.get("norm_out"),
-        )
+        out = F.gated_feed_forward(x, w_gate, w_up, w_down, activation=activation, **biases)
+        return out, activations[0]

@@ -1,38 +1,51 @@
-"""The decoder-only Transformer: embedding, positions, blocks, final norm, head."""
+"""The Transformer: embeddings, one stack or two, and a head, as the spec says.
 
+Sources: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762; token types, Devlin et al. 2018,
+sec. 3, https://arxiv.org/abs/1810.04805.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jtransformer import functional as F
+from jtransformer.modules import heads
+from jtransformer.modules.cache import DecodingCache, Step
 from jtransformer.modules.initial import initial_values
-from jtransformer.modules.layers import Block, Kernel, Norm, Parameterised
-from jtransformer.spec import Learned, ModelSpec, NoPosition, Sinusoidal
+from jtransformer.modules.inputs import Call, check_call, positions_of
+from jtransformer.modules.intermediates import wanted, within
+from jtransformer.modules.layers import Table
+from jtransformer.modules.parts import Part, parts_of
+from jtransformer.modules.stack import Reads, Stack, through
+from jtransformer.spec import Encoder, EncoderDecoder, ModelSpec, PrefixDecoder
 
 
 class Output(NamedTuple):
     """What a model returns.
 
     Attributes:
-        logits: Scores of the next token at every position.
-        hidden: The stream that the head reads.
+        logits: Scores of every token id at every position; of classes, `B C` for a classifier and
+            `B T C` for a tagger; None for an embedder.
+        hidden: The stream that the head reads, `B T D`.
+        pooled: What stands for the whole sequence, `B D`; None where nothing is pooled.
+        memory: Last states of the encoder, `B S D`; None without one, or where they are in the
+            cache.
+        cache: The cache, the tokens of the call included; None without one.
+        intermediates: The values that were asked for, by name.
     """
 
-    logits: Float[Array, "B T V"]
-    hidden: Float[Array, "B T D"]
-
-
-class Table(Parameterised):
-    """A lookup table [rows, width] that a function reads."""
-
-    rows: int
-
-    @nn.compact
-    def __call__(self) -> Float[Array, "rows D"]:
-        return self.parameter("table", (self.rows, self.spec.width))
+    logits: Array | None
+    hidden: Array
+    pooled: Array | None = None
+    memory: Array | None = None
+    cache: DecodingCache | None = None
+    intermediates: dict[str, Array] | None = None
 
 
 class Transformer(nn.Module):
@@ -41,7 +54,9 @@ class Transformer(nn.Module):
     spec: ModelSpec
 
     @nn.nowrap
-    def init(self, rngs: Any, tokens: Int[Array, "B T"]) -> Any:
+    def init(
+        self, rngs: Any, tokens: Int[Array, "B T"], *, source: Int[Array, "B S"] | None = None
+    ) -> Any:
         """Draws the parameters; see `jtransformer.modules.initial` for which values.
 
         Inside another linen module these values are drawn by linen instead: from the same
@@ -50,6 +65,7 @@ class Transformer(nn.Module):
         Args:
             rngs: A key, or `{"params": key}`.
             tokens: Any tokens of the right rank; their values do not matter.
+            source: Any source, likewise; it may be left out.
 
         Returns:
             `{"params": tree}`.
@@ -57,61 +73,220 @@ class Transformer(nn.Module):
         key = rngs["params"] if isinstance(rngs, dict) else rngs
         if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
             key = jax.random.wrap_key_data(key)
-        shapes = jax.eval_shape(super().init, {"params": key}, tokens)
+        given: dict[str, Any] = {}
+        if isinstance(self.spec.stack, EncoderDecoder):
+            shape = tokens.shape[:1] + (1,)
+            given["source"] = jnp.zeros(shape, jnp.int32) if source is None else source
+        if isinstance(self.spec.stack, PrefixDecoder):
+            given["prefix_length"] = jnp.zeros((), jnp.int32)
+        shapes = jax.eval_shape(super().init, {"params": key}, tokens, **given)
         return {"params": initial_values(self.spec, key, shapes["params"])}
 
     @nn.compact
     def __call__(
         self,
-        tokens: Int[Array, "B T"],
+        tokens: Int[Array, "B T"] | None,
         *,
-        positions: Int[Array, "B T"] | None = None,
+        positions: Int[Array, "#B T"] | None = None,
         valid: Bool[Array, "B T"] | None = None,
         segments: Int[Array, "B T"] | None = None,
+        source: Int[Array, "B S"] | None = None,
+        source_valid: Bool[Array, "B S"] | None = None,
+        source_segments: Int[Array, "B S"] | None = None,
+        source_positions: Int[Array, "#B S"] | None = None,
+        prefix_length: int | Int[Array, ""] | Int[Array, "#B"] | None = None,
+        token_types: Int[Array, "B T"] | None = None,
+        embeddings: Float[Array, "B T D"] | None = None,
+        source_embeddings: Float[Array, "B S D"] | None = None,
+        cache: DecodingCache | None = None,
+        key: PRNGKeyArray | None = None,
+        intermediates: Sequence[str] = (),
     ) -> Output:
-        """Computes the logits of every next token.
+        """Computes the scores of the head, and what else is asked for.
 
         Args:
-            tokens: Token ids in 0 … V - 1.
-            positions: Position of each token; 0, 1, 2 … where not given.
-            valid: False at padding, which no token then sees.
+            tokens: Token ids in 0 … V - 1; those of the target where there is a source. None
+                where `embeddings` are given.
+            positions: Position of each token. Where not given they count the real tokens of each
+                row, 0, 1, 2 …, or go on from the cache.
+            valid: False at padding, which no token then sees and no cache keeps.
             segments: Document of each token; tokens see their own document only.
-        """
-        spec = self.spec
-        if positions is None:
-            positions = jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
-        mask = F.visible(
-            positions, positions, query_segments=segments, key_segments=segments, key_valid=valid
-        )
-        table_VD = Table(spec, spec.vocabulary, name="embedding")()
-        x = F.embed(tokens, table_VD)
-        if spec.scale_embedding:
-            x = x * jnp.sqrt(jnp.asarray(spec.width, x.dtype))
-        x = self.with_positions(x, positions)
-        for layer in range(spec.layers):
-            x = Block(spec, name=f"layer_{layer}")(x, mask)
-        if spec.has_final_norm:
-            x = Norm(spec, name="final_norm")(x)
-        if spec.tied_head:
-            logits = F.readout(x, table_VD)
-        else:
-            logits = F.linear(x, *Kernel(spec, (spec.width, spec.vocabulary), name="head")())
-        return Output(logits=logits, hidden=x)
+            source: Token ids for the encoder, where there is one. With a cache, in the first
+                call alone.
+            source_valid: False at the padding of the source.
+            source_segments: Document of each token of the source; a target reads its own.
+            source_positions: As `positions`, for the source.
+            prefix_length: Tokens of the prefix, for a prefix decoder: one number, or one per row.
+                With a cache, in the first call alone, which holds the whole prefix.
+            token_types: Row of the table of token types for each token; None is row 0.
+            embeddings: Continuous inputs in the place of the rows that tokens look up.
+            source_embeddings: The same, in the place of `source`.
+            cache: What earlier calls left, from `empty_cache`.
+            key: Key of the dropout; None is evaluation, which drops nothing.
+            intermediates: Names of values to return, or patterns of them; see
+                `jtransformer.modules.intermediates`.
 
-    def with_positions(self, x: Float[Array, "B T D"], positions: Int[Array, "#B T"]) -> Array:
-        match self.spec.position:
-            case NoPosition():
-                return x
-            case Sinusoidal():
-                return x + F.sinusoidal_embedding(positions, x.shape[-1]).astype(x.dtype)
-            case Learned(max_length=max_length):
-                if positions.shape[1] > max_length:
-                    raise ValueError(
-                        f"{positions.shape[1]} tokens are more than position.max_length="
-                        f"{max_length} learned positions; give a shorter sequence."
-                    )
-                table = Table(self.spec, max_length, name="position")()
-                return x + F.embed(positions, table)
+        Raises:
+            ValueError: If the model cannot answer such a call.
+        """
+        call = Call(
+            tokens=tokens,
+            positions=positions,
+            valid=valid,
+            segments=segments,
+            source=source,
+            source_valid=source_valid,
+            source_segments=source_segments,
+            source_positions=source_positions,
+            prefix_length=prefix_length,
+            token_types=token_types,
+            embeddings=embeddings,
+            source_embeddings=source_embeddings,
+            cache=cache,
+        )
+        return self.answer(call, key, wanted(self.spec, intermediates, call))
+
+    def answer(self, call: Call, key: Array | None, names: tuple[str, ...]) -> Output:
+        """Answers a call that has been put together."""
+        spec, (encoder, main) = self.spec, parts_of(self.spec)
+        check_call(spec, call)
+        table_VD = Table(spec, spec.vocabulary, spec.width, name="embedding")()
+        kept: dict[str, Array] = {}
+        memory = None
+        if encoder is not None and call.source_shape is not None:
+            x = self.source_embedded(call, table_VD)
+            positions = positions_of(x.shape[1], call.source_positions, call.source_valid)
+            reads = Reads(positions, call.source_valid, call.source_segments, key=key)
+            memory, _ = self.passed(encoder, x, reads, names, kept)
+        step = None if call.cache is None else advanced(call)
+        x = self.embedded(call, table_VD)
+        reads = reads_of(call, step, memory, key)
+        hidden, caches = self.passed(main, x, reads, names, kept)
+        found = heads.read(spec, hidden, table=table_VD, valid=call.valid)
+        return Output(
+            logits=found.logits,
+            hidden=hidden,
+            pooled=found.pooled,
+            memory=memory,
+            cache=None if step is None else dataclasses.replace(step.cache, layers=caches),
+            intermediates={name: kept[name] for name in names},
+        )
+
+    def passed(
+        self,
+        part: Part,
+        x: Array,
+        reads: Reads,
+        names: tuple[str, ...],
+        kept: dict[str, Array],
+    ) -> tuple[Array, Any]:
+        """Passes tokens through a stack, which has a name of its own if it is one of two."""
+        prefix = f"{part.scope}/" if part.scope else ""
+        wanted = within(frozenset(names), prefix)
+        if part.scope:
+            x, caches, found = Stack(self.spec, part, wanted, name=part.scope)(x, reads)
+        else:
+            x, caches, found = through(self.spec, part, x, reads, wanted)
+        kept.update({prefix + name: value for name, value in found.items()})
+        return x, caches
+
+    def embedded(self, call: Call, table_VD: Array) -> Array:
+        """Looks the tokens up; positions are added by their stack."""
+        spec = self.spec
+        x = self.scaled(call.tokens, call.embeddings, table_VD)
+        if not (isinstance(spec.stack, Encoder) and spec.stack.token_types):
+            return x
+        types = jnp.zeros(call.shape, jnp.int32) if call.token_types is None else call.token_types
+        rows = Table(spec, spec.stack.token_types, spec.width, name="token_type")()
+        return x + F.embed(types, rows)
+
+    def source_embedded(self, call: Call, table_VD: Array) -> Array:
+        """Looks the tokens of the source up, in a table of their own unless it is shared."""
+        spec = self.spec
+        assert isinstance(spec.stack, EncoderDecoder) and spec.source_vocabulary is not None
+        if not spec.stack.share_embedding:
+            rows = spec.source_vocabulary
+            table_VD = Table(spec, rows, spec.width, name="source_embedding")()
+        return self.scaled(call.source, call.source_embeddings, table_VD)
+
+    def scaled(self, tokens: Array | None, rows: Array | None, table_VD: Array) -> Array:
+        scale = math.sqrt(self.spec.width) if self.spec.scale_embedding else None
+        if rows is None:
+            assert tokens is not None
+            return F.embed(tokens, table_VD, scale=scale)
+        return rows if scale is None else rows * jnp.asarray(scale, rows.dtype)
+
+
+def advanced(call: Call) -> Step:
+    """Counts the tokens of a call with a cache."""
+    assert call.cache is not None
+    source_valid = call.source_valid
+    if source_valid is None and call.source_shape is not None:
+        source_valid = jnp.ones(call.source_shape, bool)
+    return call.cache.advance(
+        call.shape[1],
+        valid=call.valid,
+        source_valid=source_valid,
+        prefix_length=call.prefix_length,
+    )
+
+
+def reads_of(call: Call, step: Step | None, memory: Array | None, key: Array | None) -> Reads:
+    """Gathers what the main stack reads, from the call or from what its cache has kept."""
+    T = call.shape[1]
+    mask = None
+    if step is not None and step.cache.source_valid is not None:
+        mask = memory_mask(T, step.cache.source_valid.shape[1], step.cache.source_valid)
+    elif memory is not None:
+        mask = memory_mask(
+            T, memory.shape[1], call.source_valid, (call.segments, call.source_segments)
+        )
+    if step is None:
+        positions = positions_of(T, call.positions, call.valid)
+        return Reads(
+            positions,
+            call.valid,
+            call.segments,
+            prefix_length=call.prefix_length,
+            memory=memory,
+            memory_mask=mask,
+            key=key,
+        )
+    return Reads(
+        step.positions,
+        step.stored,
+        prefix_length=step.cache.prefix_length,
+        memory=memory,
+        memory_mask=mask,
+        caches=step.cache.layers,
+        key=key,
+    )
+
+
+def memory_mask(
+    T: int,
+    S: int,
+    source_valid: Array | None,
+    segments: tuple[Array | None, Array | None] = (None, None),
+) -> F.Visibility | None:
+    """Returns which states of the memory a target sees; a target's own padding has no part in it.
+
+    Args:
+        T: Tokens of the target.
+        S: Tokens of the source.
+        source_valid: Which of them are real; None is all.
+        segments: Documents of the target's tokens and of the source's; None is one.
+    """
+    if source_valid is None and segments[0] is None:
+        return None
+    return F.Visibility(
+        jnp.zeros((1, T), jnp.int32),
+        jnp.zeros((1, S), jnp.int32),
+        causal=False,
+        query_segments=segments[0],
+        key_segments=segments[1],
+        key_valid=source_valid,
+    )
 
 
 def build(model: ModelSpec) -> Transformer:

@@ -32,6 +32,7 @@ KINDS = {
     "silu": (False, "silu"),
     "swiglu": (True, "silu"),
     "geglu": (True, "gelu"),
+    "geglu_tanh": (True, "gelu_tanh"),
     "reglu": (True, "relu"),
     "glu": (True, "sigmoid"),
     "bilinear": (True, "identity"),

@@ -1,6 +1,5 @@
-"""Tests for jtransformer.modules.transformer: laws, liveness, and the worked block."""
+"""Tests for jtransformer.modules.transformer: the laws of decoders, and the worked block."""
 
-import dataclasses
 import json
 import pathlib
 
@@ -8,17 +7,44 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_model import BASE, EVERY_VARIANT, VARIANTS, B, Jitted, T, V, spread, started, tokens_of
+from quickly import quickly
+from tiny_model import (
+    BASE,
+    EVERY_VARIANT,
+    STACKS,
+    VARIANTS,
+    B,
+    T,
+    V,
+    changed,
+    drawn,
+    model_of,
+    needed,
+    started,
+    tokens_of,
+)
 
 from jtransformer.modules import build
 from jtransformer.spec import (
     LayerNorm,
+    LinearAttention,
     ModelSpec,
     NoPosition,
     RMSNorm,
+    Rope,
+    TokenHead,
 )
 
 GOLDEN = json.loads((pathlib.Path(__file__).parents[1] / "golden/worked_block.json").read_text())
+ALL = jnp.ones((B, T), bool)
+ONE = jnp.zeros((B, T), jnp.int32)
+COUNTED = jnp.tile(jnp.arange(T, dtype=jnp.int32)[None], (B, 1))
+
+
+def logits_of(spec, variables, tokens, *, valid=ALL, segments=ONE, positions=COUNTED):
+    """Computes logits by one program for all laws; linear attention has no segments."""
+    given = {} if isinstance(spec.attention, LinearAttention) else {"segments": segments}
+    return model_of(spec).apply(variables, tokens, valid=valid, positions=positions, **given).logits
 
 
 def block_variables(golden, placement, norm):
@@ -66,28 +92,23 @@ def test_worked_block_with_every_intermediate(case, placement, norm, ffn):
         norm_placement=placement,
         norm=RMSNorm() if norm == "rms" else LayerNorm(),
         position=NoPosition(),
-        tied_head=False,
+        head=TokenHead(tied=False),
     )
     expected, variables = GOLDEN[case], block_variables(GOLDEN, placement, norm)
-    out, captured = build(spec).apply(
-        variables, jnp.array([[0, 1]]), capture_intermediates=True, mutable=["intermediates"]
-    )
-    inside = captured["intermediates"]
-    layer = inside["layer_0"]
-    slot = "norm_in" if placement == "pre" else "norm_out"
+    out = model_of(spec).apply(variables, jnp.array([[0, 1]]), intermediates=("layer_0/*",))
+    inside = {name.removeprefix("layer_0/"): x for name, x in out.intermediates.items()}
     found = {
-        "attention_out": layer["attention"]["__call__"][0],
-        "ffn_out": layer["ffn"]["__call__"][0],
-        "residual2": layer["__call__"][0],
+        "attention_out": inside["attention/output"],
+        "ffn_out": inside["ffn/output"],
+        "residual2": inside["stream"],
         "final": out.hidden,
         "logits": out.logits,
         "probs": jax.nn.softmax(out.logits),
     }
     if placement == "pre":
-        found["norm1"] = layer[f"attention_{slot}"]["__call__"][0]
-        found["norm2"] = layer[f"ffn_{slot}"]["__call__"][0]
+        found |= {"norm1": inside["attention/input"], "norm2": inside["ffn/input"]}
     else:
-        found["residual1"] = layer[f"attention_{slot}"]["__call__"][0]
+        found["residual1"] = inside["attention/stream"]
     for name, value in found.items():
         np.testing.assert_allclose(value[0], expected[name], atol=2e-6, err_msg=name)
     nll = -np.mean(np.log([found["probs"][0, 0, 1], found["probs"][0, 1, 0]]))
@@ -95,99 +116,111 @@ def test_worked_block_with_every_intermediate(case, placement, norm, ffn):
 
 
 @EVERY_VARIANT
-def test_a_token_leaves_earlier_logits_bitwise_unchanged(key, spec):
-    model, variables = started(spec)
-    tokens = tokens_of(key)
-    before = model.apply(variables, tokens).logits
-    for t in range(1, T):
-        changed = model.apply(variables, tokens.at[:, t].set((tokens[:, t] + 1) % V)).logits
-        np.testing.assert_array_equal(changed[:, :t], before[:, :t])
-        assert not np.allclose(changed[:, t], before[:, t])
-
-
-@EVERY_VARIANT
-def test_the_last_position_depends_on_every_token(key, spec):
-    model, variables = started(spec)
-    variables = spread(variables, key)
-    tokens = tokens_of(key)
-    last = model.apply(variables, tokens).logits[:, -1]
+def test_a_token_moves_its_own_and_the_last_logits_and_no_earlier_bit(key, spec):
+    variables, tokens = drawn(spec), tokens_of(key)
+    before = logits_of(spec, variables, tokens)
     for t in range(T):
-        changed = model.apply(variables, tokens.at[:, t].set((tokens[:, t] + 1) % V)).logits[:, -1]
-        assert not np.allclose(changed, last)
+        other = tokens.at[:, t].set((tokens[:, t] + 1) % V)
+        after = logits_of(spec, variables, other)
+        np.testing.assert_array_equal(after[:, :t], before[:, :t])
+        assert not np.allclose(after[:, t], before[:, t])
+        assert not np.allclose(after[:, -1], before[:, -1])
 
 
 @EVERY_VARIANT
 def test_padding_and_other_rows_do_not_matter(key, spec):
-    model, variables = started(spec)
-    tokens = tokens_of(key)
+    variables, tokens = drawn(spec), tokens_of(key)
     valid = jnp.array([[True] * T, [True] * 4 + [False] * 3])
-    full = model.apply(variables, tokens, valid=valid).logits
+    full = logits_of(spec, variables, tokens, valid=valid)
     other = tokens.at[1, 4:].set((tokens[1, 4:] + 1) % V)
     np.testing.assert_array_equal(
-        model.apply(variables, other, valid=valid).logits[1, :4], full[1, :4]
+        logits_of(spec, variables, other, valid=valid)[1, :4], full[1, :4]
     )
-    alone = model.apply(variables, tokens[1:, :4]).logits
-    np.testing.assert_allclose(full[1:, :4], alone, atol=1e-5)
+    # On the left, with positions that count the real tokens; the first row has other content.
+    shifted = jnp.roll(tokens, 3, axis=1).at[0].set(3)
+    left = logits_of(
+        spec,
+        variables,
+        shifted,
+        valid=jnp.roll(valid, 3, axis=1),
+        positions=jnp.maximum(COUNTED - 3, 0),
+    )
+    np.testing.assert_allclose(left[1, 3:], full[1, :4], atol=1e-5)
 
 
-@EVERY_VARIANT
-def test_packed_documents_do_not_see_each_other(key, spec):
-    model, variables = started(spec)
-    tokens = tokens_of(key)
-    segments = jnp.array([[0, 0, 0, 1, 1, 1, 1]] * B)
-    positions = jnp.array([[0, 1, 2, 0, 1, 2, 3]] * B)
-    packed = model.apply(variables, tokens, segments=segments, positions=positions).logits
-    first = model.apply(variables, tokens[:, :3]).logits
-    second = model.apply(variables, tokens[:, 3:]).logits
-    np.testing.assert_allclose(packed, jnp.concatenate([first, second], axis=1), atol=1e-5)
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name != "linear"])
+def test_packed_documents_do_not_see_each_other(key, name):
+    spec = VARIANTS[name]
+    variables, tokens = drawn(spec), tokens_of(key)
+    packed = logits_of(
+        spec,
+        variables,
+        tokens,
+        segments=jnp.array([[0, 0, 0, 1, 1, 1, 1]] * B),
+        positions=jnp.array([[0, 1, 2, 0, 1, 2, 3]] * B),
+    )
+    first = logits_of(spec, variables, tokens)
+    second = logits_of(spec, variables, jnp.roll(tokens, -3, axis=1))
+    expected = jnp.concatenate([first[:, :3], second[:, :4]], axis=1)
+    np.testing.assert_allclose(packed, expected, atol=1e-5)
 
 
-@EVERY_VARIANT
-def test_jit_equals_eager(key, spec):
-    model, variables = started(spec)
-    tokens = tokens_of(key)
-    eager = build(spec).apply(variables, tokens)
-    np.testing.assert_allclose(model.apply(variables, tokens).logits, eager.logits, atol=1e-5)
+FEW = ("untied", "grouped", "t5", "deepnorm", "one_norm", "latent")
 
 
-@EVERY_VARIANT
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(spec, marks=() if name in FEW else pytest.mark.slow, id=name)
+        for name, spec in VARIANTS.items()
+    ],
+)
 def test_every_parameter_receives_a_gradient(key, spec):
-    model, variables = started(spec)
     tokens = tokens_of(key)
 
     def loss(variables):
-        logits = model.apply(variables, tokens[:, :-1]).logits
+        logits = build(spec).apply(variables, tokens[:, :-1]).logits
         return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(logits), tokens[:, 1:, None], -1))
 
-    gradients = jax.jit(jax.grad(loss))(spread(variables, key))
+    gradients = quickly(jax.grad(loss))(drawn(spec))
     for path, gradient in jax.tree_util.tree_leaves_with_path(gradients):
         names = [entry.key for entry in path]
-        # Attention weights do not depend on a shift of all scores of a query, so q·b_k is free.
-        if names[-2:] == ["key", "bias"]:
+        # Attention weights do not depend on a shift of all scores of a query, so q·b_k is free
+        # unless positions turn it.
+        if names[-2:] == ["key", "bias"] and not isinstance(spec.position, Rope):
             assert float(jnp.max(jnp.abs(gradient))) < 1e-5
         else:
             assert float(jnp.max(jnp.abs(gradient))) > 1e-7, names
 
 
+def test_jit_equals_eager(key):
+    variables, tokens = drawn(BASE), tokens_of(key)
+    eager = build(BASE).apply(variables, tokens).logits
+    np.testing.assert_allclose(model_of(BASE).apply(variables, tokens).logits, eager, atol=1e-5)
+
+
 def test_tied_gradient_is_the_sum_of_both_paths(key):
-    tied, untied = BASE, dataclasses.replace(BASE, tied_head=False)
-    model, variables = started(tied)
+    untied = changed(head=TokenHead(tied=False))
+    variables = drawn(BASE)
     table = variables["params"]["embedding"]["table"]
     split = {"params": variables["params"] | {"head": {"kernel": table.T}}}
     tokens = jnp.where(tokens_of(key) == 3, 4, tokens_of(key))  # 3 is never an input.
 
-    def loss(module, variables):
-        return jnp.sum(jax.nn.log_softmax(module.apply(variables, tokens).logits)[..., 3])
+    def gradients(spec, variables):
+        def loss(variables):
+            return jnp.sum(jax.nn.log_softmax(build(spec).apply(variables, tokens).logits)[..., 3])
 
-    both = jax.grad(lambda v: loss(model, v))(variables)["params"]["embedding"]["table"]
-    parts = jax.grad(lambda v: loss(Jitted(untied), v))(split)["params"]
+        return quickly(jax.grad(loss))(variables)["params"]
+
+    both = gradients(BASE, variables)["embedding"]["table"]
+    parts = gradients(untied, split)
     total = parts["embedding"]["table"] + parts["head"]["kernel"].T
     np.testing.assert_allclose(both, total, atol=1e-5)
     assert float(jnp.max(jnp.abs(both[3]))) > 0
 
 
 def test_loss_at_initialisation_is_near_uniform(key):
-    spec = dataclasses.replace(BASE, vocabulary=256, width=64, heads=4, ffn_width=128)
+    spec = changed(vocabulary=256, width=64, heads=4, ffn_width=128)
     model, variables = started(spec)
     tokens = jax.random.randint(key, (8, 32), 0, 256)
     logits = model.apply(variables, tokens).logits
@@ -196,7 +229,50 @@ def test_loss_at_initialisation_is_near_uniform(key):
     np.testing.assert_allclose(nll, np.log(256) + np.var(logits) / 2, atol=0.15)
 
 
-def test_error_more_tokens_than_learned_positions(key):
-    model, variables = started(VARIANTS["learned"])
-    with pytest.raises(ValueError, match=f"{T + 1} tokens are more than position.max_length={T}"):
-        model.apply(variables, jnp.zeros((1, T + 1), jnp.int32))
+@pytest.mark.parametrize("name", ["grouped", "t5", "deepnorm", "scanned", "one_norm", "latent"])
+def test_relative_positions_do_not_notice_a_shift(key, name):
+    """Rotary, T5's, Shaw's, ALiBi's and plain relative biases know distances alone."""
+    spec, tokens = VARIANTS[name], tokens_of(key)
+    found = logits_of(spec, drawn(spec), tokens, positions=COUNTED + 5)
+    np.testing.assert_allclose(found, logits_of(spec, drawn(spec), tokens), atol=2e-5)
+    # They do notice where distances change.
+    other = logits_of(spec, drawn(spec), tokens, positions=3 * COUNTED)
+    assert not np.allclose(other, found, atol=1e-3)
+
+
+def test_padding_on_the_left_has_the_positions_that_count_real_tokens(key):
+    """The fault of one counter for all rows: position is not the column."""
+    variables, tokens = drawn(BASE), tokens_of(key)
+    valid = jnp.array([[False, False] + [True] * 5, [True] * T])
+    found = model_of(BASE).apply(variables, tokens, valid=valid).logits
+    alone = model_of(BASE).apply(variables, jnp.roll(tokens, -2, axis=1)).logits
+    np.testing.assert_allclose(found[0, 2:], alone[0, :5], atol=1e-5)
+
+
+def test_grouped_heads_read_the_key_head_of_their_group(key):
+    """Query head n reads key head n // (N / K): heads that share one are neighbours."""
+    grouped = changed(heads=4, head_width=3, key_value_heads=2)
+    full = changed(heads=4, head_width=3)
+    variables = drawn(grouped)
+
+    def repeated(path, leaf):
+        names = [entry.key for entry in path]
+        return jnp.repeat(leaf, 2, axis=1) if names[-2] in ("key", "value") else leaf
+
+    same = jax.tree_util.tree_map_with_path(repeated, variables)
+    tokens = tokens_of(key)
+    np.testing.assert_allclose(
+        model_of(grouped).apply(variables, tokens).logits,
+        model_of(full).apply(same, tokens).logits,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("name", [*VARIANTS, *STACKS])
+def test_bfloat16_stays_bfloat16(name):
+    spec = (VARIANTS | STACKS)[name]
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, jnp.bfloat16), drawn(spec))
+    given = needed(spec, jax.random.key(0)) | {"valid": ALL}
+    model = build(spec)
+    out = jax.eval_shape(lambda v: model.apply(v, tokens_of(jax.random.key(0)), **given), shapes)
+    assert out.logits.dtype == out.hidden.dtype == jnp.bfloat16

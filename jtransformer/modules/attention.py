@@ -1,0 +1,182 @@
+"""Attention that owns its projections: by dot products, of itself and of a memory.
+
+Sources: Vaswani et al. 2017, sec. 3.2, https://arxiv.org/abs/1706.03762; norms of queries and
+keys, see `jtransformer.functional.query_key_norms`; relative vectors, Shaw et al. 2018,
+https://arxiv.org/abs/1803.02155.
+"""
+
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+from jaxtyping import Array, Float
+
+from jtransformer import functional as F
+from jtransformer.modules.context import LayerCache, Own, Shared, View, seen
+from jtransformer.modules.initial import dropout_key
+from jtransformer.modules.layers import Kernel, Parameterised, Scale, Table
+from jtransformer.modules.parts import Part
+from jtransformer.modules.positions import position_plan
+from jtransformer.spec import DotProduct, ModelSpec, RMSNorm, Shaw
+
+
+class Attended(NamedTuple):
+    """What a layer of attention returns.
+
+    Attributes:
+        out: Its branch, `B T D`.
+        cache: What it keeps of the tokens; None without a cache.
+        weights: Its weights `B N T S`, before any dropout; None where not asked for.
+    """
+
+    out: Array
+    cache: Any
+    weights: Array | None
+
+
+class Attention(Parameterised):
+    """What all kinds share.
+
+    Attributes:
+        part: The stack.
+        windowed: Whether the layer has the window; None where that is an array.
+        with_weights: Whether to return the weights.
+    """
+
+    part: Part
+    windowed: bool | None
+    with_weights: bool
+
+    def project(self, name: str, x: Array, *shape: int) -> Array:
+        """Multiplies with a matrix of queries, keys, values or a latent."""
+        spec = self.spec
+        kernel = Kernel(spec, (x.shape[-1], *shape), bias=spec.qkv_bias, name=name)()
+        return F.linear(x, *kernel)
+
+    def joined(self, heads: Array) -> Array:
+        """Brings heads back to the stream."""
+        spec, (N, Hv) = self.spec, heads.shape[-2:]
+        shape = (N, Hv, spec.width)
+        kernel = Kernel(spec, shape, axes=2, bias=spec.attention_out_bias, name="out")()
+        return F.linear(heads, *kernel, axes=2)
+
+    def normed(self, name: str, heads: Array) -> Array:
+        """Normalises queries or keys, where the spec says so."""
+        attention = self.spec.attention
+        if not isinstance(attention, DotProduct) or attention.query_key_norm == "none":
+            return heads
+        epsilon = inner_epsilon(self.spec)
+        if attention.query_key_norm == "head":
+            scale = Scale(self.spec, heads.shape[-1:], name=f"{name}_norm")()
+            return F.head_norm(heads, scale, epsilon=epsilon)
+        scale = Scale(self.spec, heads.shape[-2:], name=f"{name}_norm")()
+        return F.width_norm(heads, scale, epsilon=epsilon)
+
+    def drops(self, shared: Shared, own: Own, name: str) -> dict[str, Any]:
+        """Returns the arguments of dropout on the weights."""
+        rate = self.spec.dropout.attention
+        names = (self.part.scope, "layer", name, "weights")
+        return {"dropout_rate": rate, "key": dropout_key(shared.key, rate, names, own.layer)}
+
+
+def inner_epsilon(spec: ModelSpec) -> float:
+    """Returns the epsilon of RMS norms inside attention: the model's, if it has RMS norms."""
+    return (spec.norm if isinstance(spec.norm, RMSNorm) else RMSNorm()).epsilon
+
+
+class DotProductAttention(Attention):
+    """Self-attention by scaled dot products, with grouped heads."""
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B T D"], shared: Shared, own: Own) -> Attended:
+        spec = self.spec
+        plan = position_plan(spec, causal=self.part.causal)
+        q = self.normed("query", self.project("query", x, spec.heads, spec.H))
+        k = self.normed("key", self.project("key", x, spec.K, spec.H))
+        v = self.project("value", x, spec.K, spec.Hv)
+        if plan.turn is not None:
+            q, k = plan.turn(q, shared.positions), plan.turn(k, shared.positions)
+        cache = read = None
+        if own.cache is not None:
+            assert isinstance(own.cache.state, F.KVCache)
+            cache = own.cache.state.append(k, v, valid=shared.valid)
+            read = cache.read()
+            k, v = read.k.astype(k.dtype), read.v.astype(v.dtype)
+        view = seen(spec, self.part, self.windowed, shared=shared, own=own, read=read)
+        if plan.distances:
+            heads = self.with_distances((q, k, v), view, shared, own)
+            return Attended(self.joined(heads), cache, None)
+        options: dict[str, Any] = score_options(spec) | {"mask": view.mask, "bias": view.bias}
+        drops = self.drops(shared, own, "attention")
+        heads = F.dot_product_attention(q, k, v, **options, **drops, heads_on=own.heads_on)
+        weights = F.attention_weights(q, k, **options) if self.with_weights else None
+        return Attended(self.joined(heads), cache, weights)
+
+    def with_distances(
+        self, heads: tuple[Array, Array, Array], view: View, shared: Shared, own: Own
+    ) -> Array:
+        """Attends with learned vectors of distances on keys, and on values if wanted."""
+        spec, distances = self.spec, self.spec.position
+        assert isinstance(distances, Shaw) and isinstance(spec.attention, DotProduct)
+        rows = 2 * distances.max_distance + 1
+        tables = [Table(spec, rows, spec.H, name="key_distance")()]
+        if distances.values:
+            tables.append(Table(spec, rows, spec.Hv, name="value_distance")())
+        return F.relative_attention(
+            *heads,
+            *tables,
+            query_positions=shared.positions,
+            key_positions=view.key_positions,
+            mask=view.mask,
+            scale=spec.attention.scale,
+            **self.drops(shared, own, "attention"),
+        )
+
+
+def score_options(spec: ModelSpec) -> dict[str, Any]:
+    """Returns how scores are formed; models without dot products of their own have the usual."""
+    attention = spec.attention
+    if not isinstance(attention, DotProduct):
+        return {"scale": None, "soft_cap": None}
+    return {"scale": attention.scale, "soft_cap": attention.soft_cap}
+
+
+class CrossAttention(Attention):
+    """Attention from a stack to the last states of the encoder.
+
+    It has no positions and no window. Scale, cap, key heads, norms and biases are those of
+    self-attention, heads that are switched off are not.
+    """
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B T D"], shared: Shared, own: Own) -> Attended:
+        spec = self.spec
+        q = self.normed("query", self.project("query", x, spec.heads, spec.H))
+        k, v, cache = self.memory(shared.memory, own.cache)
+        k, v = k.astype(x.dtype), v.astype(x.dtype)
+        options: dict[str, Any] = score_options(spec) | {"mask": shared.memory_mask}
+        heads = F.dot_product_attention(
+            q, k, v, **options, **self.drops(shared, own, "cross_attention")
+        )
+        weights = F.attention_weights(q, k, **options) if self.with_weights else None
+        return Attended(self.joined(heads), cache, weights)
+
+    def memory(
+        self, memory: Array | None, cache: LayerCache | None
+    ) -> tuple[Array, Array, tuple[Array, Array] | None]:
+        """Returns keys and values of the memory, and what a cache keeps of them.
+
+        Args:
+            memory: Last states of the encoder; None where the cache has their keys and values.
+            cache: The cache of the layer; None without one.
+        """
+        kept = None if cache is None else (cache.memory_k, cache.memory_v)
+        if memory is None:
+            assert kept is not None and kept[0] is not None and kept[1] is not None
+            return kept[0], kept[1], (kept[0], kept[1])
+        k = self.normed("key", self.project("key", memory, self.spec.K, self.spec.H))
+        v = self.project("value", memory, self.spec.K, self.spec.H)
+        if kept is None or kept[0] is None or kept[1] is None:
+            return k, v, None
+        # They are read as they are stored, in the first call as in later ones.
+        k, v = k.astype(kept[0].dtype), v.astype(kept[1].dtype)
+        return k, v, (k, v)

@@ -1,0 +1,183 @@
+"""One layer: its sublayers, each wired into the residual stream by one formula.
+
+Sources: those of `jtransformer.functional.residual`.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jtransformer import functional as F
+from jtransformer.modules.attention import Attended, CrossAttention
+from jtransformer.modules.attention_kinds import self_attention
+from jtransformer.modules.context import LayerCache, Own, Shared
+from jtransformer.modules.initial import dropout_key
+from jtransformer.modules.layers import FeedForward, Norm, branch_scale
+from jtransformer.modules.parts import Part, deepnorm_of
+from jtransformer.spec import EncoderDecoder, ModelSpec
+
+Sublayer = Callable[[Array], Array]
+
+
+class Left(NamedTuple):
+    """What a layer leaves behind, besides the stream.
+
+    Attributes:
+        cache: Its cache after the tokens; None without one.
+        kept: Its intermediates that were asked for, by name.
+    """
+
+    cache: LayerCache | None
+    kept: dict[str, Array]
+
+
+class Block(nn.Module):
+    """Self-attention, cross-attention where there is a memory, and a feed-forward network.
+
+    Attributes:
+        spec: The model.
+        part: The stack.
+        windowed: Whether the layer has the window; None where that is an array.
+        wanted: Names of the intermediates to return.
+    """
+
+    spec: ModelSpec
+    part: Part
+    windowed: bool | None = False
+    wanted: frozenset[str] = frozenset()
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "B T D"], shared: Shared, own: Own
+    ) -> tuple[Float[Array, "B T D"], Left]:
+        kept: dict[str, Array] = {}
+        caches: dict[str, Any] = {}
+        sublayers = self.sublayers(shared, own, kept, caches)
+        if self.spec.sublayers == "sequential":
+            for name, sublayer in sublayers.items():
+                x = self.wired(name, sublayer, x, shared, own)
+                self.keep(kept, f"{name}/stream", x)
+        else:
+            x = self.wired_together(sublayers, x, shared, own)
+        self.keep(kept, "stream", x)
+        cache = None
+        if own.cache is not None:
+            memory = caches.get("cross_attention") or (None, None)
+            cache = LayerCache(caches["attention"], *memory)
+        return x, Left(cache, kept)
+
+    def keep(self, kept: dict[str, Array], name: str, value: Array | None) -> None:
+        """Puts an intermediate aside if it was asked for."""
+        if name in self.wanted:
+            assert value is not None
+            kept[name] = value
+
+    def sublayers(
+        self, shared: Shared, own: Own, kept: dict[str, Array], caches: dict[str, Any]
+    ) -> dict[str, Sublayer]:
+        """Returns the sublayers in their order; each puts aside what it leaves behind."""
+        spec, part = self.spec, self.part
+
+        def attending(name: str, module: nn.Module, given: Shared) -> Sublayer:
+            def sublayer(y: Array) -> Array:
+                self.keep(kept, f"{name}/input", y)
+                attended: Attended = module(y, given, own)
+                caches[name] = attended.cache
+                self.keep(kept, f"{name}/weights", attended.weights)
+                self.keep(kept, f"{name}/output", attended.out)
+                return attended.out
+
+            return sublayer
+
+        def feeding(y: Array) -> Array:
+            self.keep(kept, "ffn/input", y)
+            out, activation = FeedForward(spec, name="ffn")(y, self.key("ffn", "ffn", shared, own))
+            self.keep(kept, "ffn/activation", activation)
+            self.keep(kept, "ffn/output", out)
+            return out
+
+        def attention(cls: type, windowed: bool | None, name: str) -> nn.Module:
+            with_weights = f"{name}/weights" in self.wanted
+            return cls(spec, part, windowed, with_weights, name=name)
+
+        kind = self_attention(spec)
+        found = {
+            "attention": attending("attention", attention(kind, self.windowed, "attention"), shared)
+        }
+        if part.cross:
+            module = attention(CrossAttention, False, "cross_attention")
+            found["cross_attention"] = attending(
+                "cross_attention", module, self.with_memory(shared)
+            )
+        return found | {"ffn": feeding}
+
+    def with_memory(self, shared: Shared) -> Shared:
+        """Norms the memory once more, where the spec says so."""
+        stack = self.spec.stack
+        again = isinstance(stack, EncoderDecoder) and stack.normalize_memory
+        if not again or shared.memory is None:
+            return shared
+        return shared._replace(memory=Norm(self.spec, name="memory_norm")(shared.memory))
+
+    def key(self, name: str, what: str, shared: Shared, own: Own) -> Array | None:
+        """Returns the key of the dropout on a branch ("residual") or on hidden units ("ffn")."""
+        rate = self.spec.dropout.ffn if what == "ffn" else self.spec.dropout.residual
+        return dropout_key(shared.key, rate, (self.part.scope, "layer", name, what), own.layer)
+
+    def norms(self, name: str) -> dict[str, Norm]:
+        return {slot: Norm(self.spec, name=f"{name}_{slot}") for slot in self.spec.norm_slots}
+
+    def stream_scale(self) -> float:
+        factors = deepnorm_of(self.spec, self.part)
+        return self.spec.stream_scale if factors is None else factors.stream_scale
+
+    def wired(self, name: str, sublayer: Sublayer, x: Array, shared: Shared, own: Own) -> Array:
+        norms = self.norms(name)
+        return F.residual(
+            x,
+            sublayer,
+            norm_in=norms.get("norm_in"),
+            norm_branch=norms.get("norm_branch"),
+            norm_out=norms.get("norm_out"),
+            branch_scale=branch_scale(self.spec, f"{name}_branch_scale"),
+            stream_scale=self.stream_scale(),
+            dropout_rate=self.spec.dropout.residual,
+            key=self.key(name, "residual", shared, own),
+        )
+
+    def wired_together(
+        self, sublayers: dict[str, Sublayer], x: Array, shared: Shared, own: Own
+    ) -> Array:
+        """Wires sublayers that read one stream.
+
+        The norm, the dropout and the factor of each branch are part of it: they have the names,
+        keys and values of a block whose sublayers follow one another. What all branches share is
+        called after the first.
+        """
+        spec = self.spec
+        first, *_ = sublayers
+        norms = {name: self.norms(name) for name in sublayers}
+
+        def finished(name: str, sublayer: Sublayer) -> Sublayer:
+            norm = norms[name].get("norm_branch")
+            scale = branch_scale(spec, f"{name}_branch_scale")
+            key = self.key(name, "residual", shared, own)
+
+            def branch(y: Array) -> Array:
+                out = sublayer(y) if norm is None else norm(sublayer(y))
+                out = F.dropout(out, rate=spec.dropout.residual, key=key)
+                return out * jnp.broadcast_to(jnp.asarray(scale, out.dtype), out.shape)
+
+            return branch
+
+        norms_in: Any = [norms[name].get("norm_in") for name in sublayers]
+        return F.parallel_residual(
+            x,
+            [finished(name, sublayer) for name, sublayer in sublayers.items()],
+            norms_in=norms_in[0] if spec.sublayers == "parallel_one_norm" else norms_in,
+            norm_out=norms[first].get("norm_out"),
+            stream_scale=self.stream_scale(),
+        )
