@@ -13,6 +13,9 @@ from jtransformer.spec import SpecError, nearest
 COMMANDS = {
     "sweep": "plan a grid, train every missing run, write the page; run it again to continue",
     "train": "train one run, or continue it",
+    "evaluate": "measure a trained run's loss, and its answers where it was trained on pairs",
+    "generate": "continue a text with a trained run, or answer a source",
+    "count": "say how many parameters, operations and bytes a model has",
     "status": "say what a work directory holds and what is missing",
     "report": "write the page of a work directory again; works while its sweep runs",
 }

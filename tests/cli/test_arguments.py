@@ -55,7 +55,7 @@ CASES = {
     "word for float": (["--config.optimizer.learning_rate=fast"], {}, "learning_rate"),
     "outside its set": (["--config.model.norm_placement=both"], {}, "pre, post, sandwich, branch"),
     "None for a number": (["--config.model.width=None"], {}, "must be an integer, got None"),
-    "lower-case word": (["--config.model.tied_head=maybe"], {}, "must be True or False"),
+    "lower-case word": (["--config.model.head.tokens.tied=maybe"], {}, "must be True or False"),
     "no value": (["--config.model.width"], {}, "has no value"),
     "heads": (["--config.model.heads=3"], {}, "must divide the width, got heads=3, width=16"),
     "nan": (["--config.optimizer.learning_rate=nan"], {}, "must be finite"),

@@ -1,0 +1,147 @@
+"""A trained run, read from its directory: spec, tokenizer, special tokens, parameters."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jtransformer import records
+from jtransformer.spec import RunSpec, SpecError, from_tree
+
+NEWEST, BEST = "newest", "best"
+SHOWN = 12
+"""Runs of a work directory that an error message names."""
+PARTS = ("schema", "fingerprint", "tokenizer_sha256", "spec")
+
+
+class TrainedRun(NamedTuple):
+    """What a run has left.
+
+    Attributes:
+        spec: What was trained.
+        tokenizer: Text to ids and back.
+        specials: The ids behind the pieces.
+        variables: The parameters whose loss is the run's figure.
+        step: Updates that they have seen.
+    """
+
+    spec: RunSpec
+    tokenizer: Any
+    specials: Any
+    variables: Any
+    step: int
+
+
+def read_run(workdir: Path, checkpoint: str) -> TrainedRun:
+    """Reads a run; nothing in its directory is changed.
+
+    Args:
+        workdir: Directory of one run.
+        checkpoint: Which of its checkpoints: "newest", or "best" by validation.
+
+    Raises:
+        SpecError: If there is no such run or checkpoint.
+        DamagedRecord: If one of its files is damaged.
+    """
+    if checkpoint not in (NEWEST, BEST):
+        raise SpecError("--checkpoint", f"must be one of {NEWEST}, {BEST}, got {checkpoint!r}.")
+    files = records.RunFiles(workdir)
+    about = _about(files)
+    spec = from_tree(about["spec"])
+    tokenizer = _tokenizer(files, about["tokenizer_sha256"])
+
+    from jtransformer import data
+
+    specials = data.specials(tokenizer.pieces, spec.data, spec.objective)
+    if specials.size > spec.model.vocabulary:
+        raise records.DamagedRecord(
+            f"{files.tokenizer} needs a vocabulary of {specials.size}, and the run in {workdir} "
+            f"has {spec.model.vocabulary}; restore the tokenizer of this run."
+        )
+    step, variables = _parameters(files, spec, about["fingerprint"], checkpoint)
+    return TrainedRun(spec, tokenizer, specials, variables, step)
+
+
+def _about(files: records.RunFiles) -> dict[str, Any]:
+    """Reads what a run says of itself, or says where the runs are."""
+    workdir = files.directory
+    if not files.spec.exists():
+        found = _runs_below(workdir)
+        if not found:
+            raise SpecError("--workdir", f"= {str(workdir)!r} holds no run (spec.json is missing).")
+        names = ", ".join(str(path) for path in found[:SHOWN])
+        more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        raise SpecError(
+            "--workdir",
+            f"= {str(workdir)!r} holds {len(found)} runs; name one of them: {names}{more}.",
+        )
+    about = records.read_json(files.spec)
+    missing = [part for part in PARTS if not isinstance(about, dict) or part not in about]
+    if missing:
+        raise records.DamagedRecord(
+            f"{files.spec} is damaged (it lacks {', '.join(missing)}); restore it from a copy."
+        )
+    if about["schema"] != records.SCHEMA:
+        raise records.DamagedRecord(
+            f"{files.spec} has format {about['schema']!r}, this version of jtransformer reads "
+            f"{records.SCHEMA}; use the version that wrote it."
+        )
+    return about
+
+
+def _runs_below(workdir: Path) -> list[Path]:
+    """Lists the runs of a sweep, in its order, or the runs in folders of their own."""
+    manifest = records.load_manifest(workdir)
+    if manifest is None:
+        return sorted(path.parent for path in workdir.glob("*/spec.json"))
+    paths = [workdir / cell["directory"] for cell in manifest["cells"]]
+    return [path for path in paths if records.RunFiles(path).spec.exists()]
+
+
+def _tokenizer(files: records.RunFiles, expected: str) -> Any:
+    from jtransformer import data
+
+    try:
+        tokenizer = data.load_tokenizer(files.tokenizer)
+    except FileNotFoundError:
+        raise records.DamagedRecord(
+            f"{files.tokenizer} is missing; restore it from a copy, since no other tokenizer has "
+            "the ids of this run."
+        ) from None
+    except ValueError as error:
+        raise records.DamagedRecord(str(error)) from None
+    if tokenizer.sha256 != expected:
+        raise records.DamagedRecord(
+            f"{files.tokenizer} has the hash {tokenizer.sha256[:8]}, and the run was trained with "
+            f"{expected[:8]}; restore the tokenizer of this run."
+        )
+    return tokenizer
+
+
+def _parameters(
+    files: records.RunFiles, spec: RunSpec, fingerprint: str, checkpoint: str
+) -> tuple[int, Any]:
+    import jax
+
+    from jtransformer.training import Checkpoints, Program, parameter_key
+
+    where = files.checkpoints
+    if not where.exists():
+        raise SpecError("--workdir", f"= {str(files.directory)!r} has no checkpoint yet.")
+    like = jax.eval_shape(Program(spec).start, parameter_key(spec.seed))
+    with Checkpoints(files, fingerprint) as saved:
+        steps = saved.steps()
+        step = (steps or [None])[-1] if checkpoint == NEWEST else saved.best_step()
+        if step is None:
+            raise SpecError(
+                "--checkpoint",
+                f"= {checkpoint!r}, and {where} holds no such checkpoint; it has steps {steps}.",
+            )
+        try:
+            state = saved.restore(step, like)
+        except SpecError:
+            raise
+        except ValueError as error:
+            raise records.DamagedRecord(
+                f"The checkpoint {where / str(step)} is damaged ({error}); choose another one by "
+                "--checkpoint."
+            ) from None
+    return step, {"params": state.evaluated}
