@@ -3,8 +3,8 @@
 Question: does a decoder of two layers solve multi-query associative recall (Arora et al. 2023,
 https://arxiv.org/abs/2312.04927) on sequences that it has never seen?
 
-Prediction: more than 99 % exactly right: an induction head (mark what stands behind a key, then read
-what is marked with the key at hand) needs two layers.
+Prediction: more than 99 % exactly right: an induction head (mark what stands behind a key, then
+read what is marked with the key at hand) needs two layers.
 
 Command: jtransformer train --config experiments/objectives/recall.py --workdir runs/recall
          jtransformer evaluate --workdir runs/recall --part test

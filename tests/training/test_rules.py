@@ -106,7 +106,7 @@ def test_value_is_that_of_optax(name):
         (AdamW(), optax.adam(RATE, 0.9, 0.95)),
         (Adafactor(), optax.adafactor(RATE)),
     ],
-    ids=str,
+    ids=["sgd", "momentum", "adam", "adamw", "adafactor"],
 )
 def test_null_without_decay_and_clip_it_is_the_plain_rule(rule, theirs):
     assert_equal(updated(spec_of(rule)), descent.updated_by(theirs, PARAMETERS, GRADIENTS))
