@@ -65,7 +65,8 @@ class ModelSpec(Checked):
         initialization: Standard deviations of the normal initial values. "fan_in": fan_in^-0.5,
             embeddings width^-0.5. "xavier": (2 / (fan_in + fan_out))^0.5, embeddings width^-0.5
             (Glorot and Bengio 2010). "bert": 0.02. "gpt2": 0.02, times (2 layers)^-0.5 for the
-            matrices that write to the residual stream (Radford et al. 2019). "t5": fan_in^-0.5,
+            matrices that write to the residual stream (Radford et al. 2019); 3 layers where each
+            has cross-attention too. "t5": fan_in^-0.5,
             queries times a further H^-0.5, embeddings 1 (Raffel et al. 2019).
         scan_layers: Layers are one program that is run L times: compiled once, slower on a CPU.
             Parameters are stacked; numbers are those of the loop, up to rounding.
