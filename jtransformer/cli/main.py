@@ -31,8 +31,8 @@ def main(argv: list[str] | None = None) -> int:
     """
     arguments = sys.argv[1:] if argv is None else argv
     if not arguments or arguments[0] in ("--help", "-h", "help"):
-        print(_overview())
-        return 0 if arguments else USER_ERROR
+        shown = _guarded("--help", lambda: _print(_overview()))
+        return shown if arguments else USER_ERROR
     if arguments[0] == "--version":
         print(jtransformer.__version__)
         return 0
@@ -44,10 +44,15 @@ def main(argv: list[str] | None = None) -> int:
         return USER_ERROR
     command = importlib.import_module(f"jtransformer.cli.{name}")
     if any(flag in ("--help", "-h") for flag in rest):
-        print((command.__doc__ or "").strip())
-        return 0
+        return _guarded(name, lambda: _print((command.__doc__ or "").strip()))
     _quiet_libraries()
     return _guarded(name, lambda: command.run(rest))
+
+
+def _print(text: str) -> int:
+    """Prints at once, so that a reader who has gone is noticed here and not at exit."""
+    print(text, flush=True)
+    return 0
 
 
 def _guarded(name: str, run: Callable[[], int]) -> int:
