@@ -88,6 +88,9 @@ class Sgd(Checked):
 class Muon(Checked):
     """Orthogonalised momentum for the matrices of the layers, AdamW for the rest (Jordan 2024).
 
+    Updates of matrices are scaled by 0.2 max(rows, columns)^0.5 (Liu et al. 2025), so that one
+    learning rate serves both.
+
     Attributes:
         momentum: Decay of the sum of gradients.
         iterations: Newton-Schulz iterations.
