@@ -9,7 +9,7 @@ read what is marked with the key at hand) needs two layers.
 Command: jtransformer train --config experiments/objectives/recall.py --workdir runs/recall
          jtransformer evaluate --workdir runs/recall --part test
 
-Cost: width 64, 1,500 updates of 64 rows of 32 tokens: about a minute on two CPU cores.
+Cost: width 64, 1,500 updates of 64 rows of 32 tokens: about two minutes on two CPU cores.
 
 Expected result: RESULT.md, beside this file.
 """
