@@ -55,25 +55,40 @@ def parse(
         flags.DEFINE_string("config", None, "The config file.", flag_values=values)
     for name in switches:
         flags.DEFINE_bool(name, False, name, flag_values=values)
-    own = argv
     if takes_config:
         _overrides(argv)  # First, since a value after a space would look like a stray word.
-        own = [word for word in argv if not word.startswith(OVERRIDE)]
-    try:
-        stray = values(["jtransformer", *own])[1:]
-    except flags.UnrecognizedFlagError as error:
-        known = ["config.…", *values] if takes_config else list(values)
-        raise SpecError(
-            f"--{error.flagname}", f"is not a flag; {nearest(error.flagname, known)}."
-        ) from None
-    except (flags.Error, ValueError) as error:
-        raise SpecError("", f"{error}") from None
-    if stray:
-        raise SpecError(stray[0], "is not a flag; write --workdir DIR and --config.PATH=VALUE.")
+    read_flags(values, argv, stray="write --workdir DIR and --config.PATH=VALUE")
     for name in ("config", "workdir") if takes_config else ("workdir",):
         if not getattr(values, name):
             raise SpecError(f"--{name}", f"is missing; add --{name} {name.upper()}.")
     return values
+
+
+def read_flags(values: flags.FlagValues, argv: list[str], *, stray: str) -> None:
+    """Reads the words of a command line into its flags.
+
+    Args:
+        values: The flags of the command. Where "config" is one of them, its overrides are left
+            to `read_experiment`.
+        argv: What follows the command.
+        stray: What to do about a word that is no flag.
+
+    Raises:
+        SpecError: For an unknown flag, a wrong value, or a word that is no flag.
+    """
+    known, own = list(values), argv
+    if "config" in values:
+        known = ["config.…", *values]
+        own = [word for word in argv if not word.startswith(OVERRIDE)]
+    try:
+        words = values(["jtransformer", *own])[1:]
+    except flags.UnrecognizedFlagError as error:
+        offer = nearest(error.flagname, known)
+        raise SpecError(f"--{error.flagname}", f"is not a flag; {offer}.") from None
+    except (flags.Error, ValueError) as error:
+        raise SpecError("", f"{error}") from None
+    if words:
+        raise SpecError(words[0], f"is not a flag; {stray}.")
 
 
 def read_experiment(path: Path, argv: list[str]) -> Experiment:

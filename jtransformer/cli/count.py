@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from jtransformer import accounting
-from jtransformer.cli.arguments import OVERRIDE, read_experiment
+from jtransformer.cli.arguments import OVERRIDE, read_experiment, read_flags
 from jtransformer.spec import Encoder, Learned, ModelSpec, RunSpec, SpecError, from_tree, nearest
 from jtransformer.spec.presets import PRESETS
 
@@ -77,16 +77,7 @@ def _flags(argv: list[str]) -> flags.FlagValues:
     for name in ("length", "source_length"):
         flags.DEFINE_integer(name, None, name, flag_values=values)
     flags.DEFINE_bool("json", False, "json", flag_values=values)
-    own = [word for word in argv if not word.startswith(OVERRIDE)]
-    try:
-        stray = values(["jtransformer", *own])[1:]
-    except flags.UnrecognizedFlagError as error:
-        offer = nearest(error.flagname, ["config.…", *values])
-        raise SpecError(f"--{error.flagname}", f"is not a flag; {offer}.") from None
-    except (flags.Error, ValueError) as error:
-        raise SpecError("", f"{error}") from None
-    if stray:
-        raise SpecError(stray[0], "is not a flag; write --preset NAME or --config FILE.")
+    read_flags(values, argv, stray="write --preset NAME or --config FILE")
     return values
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from absl import flags
 
+from jtransformer.cli.arguments import read_flags
 from jtransformer.cli.run_directory import NEWEST, read_run
 from jtransformer.spec import SpecError, nearest
 
@@ -119,15 +120,7 @@ def _flags(argv: list[str]) -> flags.FlagValues:
     for name, default in (("examples", None), ("beams", None), ("show", 5)):
         flags.DEFINE_integer(name, default, name, flag_values=values)
     flags.DEFINE_bool("json", False, "json", flag_values=values)
-    try:
-        stray = values(["jtransformer", *argv])[1:]
-    except flags.UnrecognizedFlagError as error:
-        offer = nearest(error.flagname, list(values))
-        raise SpecError(f"--{error.flagname}", f"is not a flag; {offer}.") from None
-    except (flags.Error, ValueError) as error:
-        raise SpecError("", f"{error}") from None
-    if stray:
-        raise SpecError(stray[0], "is not a flag; see --help.")
+    read_flags(values, argv, stray="see --help")
     if not values.workdir:
         raise SpecError("--workdir", "is missing; add --workdir RUN.")
     if values.part not in PARTS:

@@ -28,10 +28,11 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
+from jtransformer.cli.arguments import read_flags
 from jtransformer.cli.progress import say
 from jtransformer.cli.prompts import Asked, ask, decoder
 from jtransformer.cli.run_directory import NEWEST, TrainedRun, read_run
-from jtransformer.spec import Learned, SpanCorruption, SpecError, nearest
+from jtransformer.spec import Learned, SpanCorruption, SpecError
 
 LIMIT = 100
 SAMPLING = ("temperature", "top_k", "top_p", "min_p")
@@ -233,15 +234,7 @@ def _flags(argv: list[str]) -> flags.FlagValues:
     for name in ("temperature", "top_p", "min_p", "alpha"):
         flags.DEFINE_float(name, None, name, flag_values=values)
     flags.DEFINE_bool("json", False, "json", flag_values=values)
-    try:
-        stray = values(["jtransformer", *argv])[1:]
-    except flags.UnrecognizedFlagError as error:
-        offer = nearest(error.flagname, list(values))
-        raise SpecError(f"--{error.flagname}", f"is not a flag; {offer}.") from None
-    except (flags.Error, ValueError) as error:
-        raise SpecError("", f"{error}") from None
-    if stray:
-        raise SpecError(stray[0], 'is not a flag; write --prompt "TEXT", in quotation marks.')
+    read_flags(values, argv, stray='write --prompt "TEXT", in quotation marks')
     if not values.workdir:
         raise SpecError("--workdir", "is missing; add --workdir RUN.")
     if values.limit is not None and values.limit < 1:
