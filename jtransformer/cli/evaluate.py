@@ -23,6 +23,7 @@ from typing import Any
 
 from absl import flags
 
+from jtransformer import records
 from jtransformer.cli.arguments import read_flags
 from jtransformer.cli.run_directory import NEWEST, read_run
 from jtransformer.spec import SpecError, nearest
@@ -34,7 +35,8 @@ def run(argv: list[str]) -> int:
     """Runs the command; see the module's docstring."""
     values = _flags(argv)
     how = _how(values)
-    trained = read_run(Path(values.workdir).expanduser(), values.checkpoint)
+    workdir = Path(values.workdir).expanduser()
+    trained = read_run(workdir, values.checkpoint)
     spec = trained.spec
     if not spec.data.has_pairs:
         _refuse_unused(values, "without pairs in data.source there is nothing to answer")
@@ -43,11 +45,12 @@ def run(argv: list[str]) -> int:
     from jtransformer.training import Program, mean_nll
 
     corpus = data.load(spec.data, spec.objective)
-    if corpus.tokenizer.sha256 != trained.tokenizer.sha256:
+    recorded = records.read_json(records.RunFiles(workdir).spec)["data_sha256"]
+    if corpus.sha256 != recorded:
         raise SpecError(
             "",
-            f"The data of the run in {values.workdir} have changed since it was trained (its "
-            "tokenizer has another hash); restore them.",
+            f"The data of the run in {workdir} have changed since it was trained (SHA-256 "
+            f"{corpus.sha256[:8]} instead of {recorded[:8]}); restore them.",
         )
     batches = data.evaluation_batches(corpus, values.part, spec)
     found: dict[str, Any] = {

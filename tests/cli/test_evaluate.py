@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import pytest
 import tiny_generation
@@ -104,6 +105,14 @@ def test_answers_are_shown_beside_their_references(workdir, capsys):
 def test_error_flags(tmp_path, capsys, flags, text):
     assert cli.main(["evaluate", "--workdir", str(tmp_path), *flags]) == 2
     assert text in capsys.readouterr().err
+
+
+def test_error_data_that_have_changed(workdir, tmp_path, capsys):
+    copy = shutil.copytree(workdir, tmp_path / "copy")
+    about = json.loads((copy / "spec.json").read_text())
+    (copy / "spec.json").write_text(json.dumps(about | {"data_sha256": "0" * 64}))
+    assert cli.main(["evaluate", "--workdir", str(copy)]) == 2
+    assert "have changed since it was trained" in capsys.readouterr().err
 
 
 def test_error_a_directory_without_a_run(tmp_path, capsys):
