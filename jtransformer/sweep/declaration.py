@@ -6,7 +6,9 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from jtransformer.spec import SpecError, nearest
+from jtransformer.spec import SpecError
+from jtransformer.sweep.matching import Matching, read_matching
+from jtransformer.sweep.parts import read_integer, read_parts
 
 NEUTRAL = tuple(
     f"training.{name}"
@@ -16,23 +18,6 @@ NEUTRAL = tuple(
 METRICS = ("validation/nll",)
 PLAIN = (str, int, float, bool, type(None))
 """What a value may be: it names arms and directories, and is written to sweep.json."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Matching:
-    """What is held equal across arms, and the field that pays for it.
-
-    Attributes:
-        equal: "parameters".
-        by: Dotted path of an integer field of the model.
-        multiple_of: The solved value is a multiple of this.
-        tolerance: Largest mismatch against the baseline that is accepted, as a fraction.
-    """
-
-    equal: str
-    by: str
-    multiple_of: int = 1
-    tolerance: float = 0.01
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,14 +48,14 @@ def read_declaration(value: Any) -> Declaration:
     Raises:
         SpecError: For an unknown key, a wrong type, or two statements that contradict.
     """
-    given = _strict("get_sweep()", value, Declaration)
+    given = read_parts("get_sweep()", value, Declaration)
     seeds = _values("seeds", given["seeds"]) if "seeds" in given else ()
     for seed in seeds:
-        _integer("seeds", seed, minimum=0)
+        read_integer("seeds", seed, minimum=0)
     metric = given.get("metric", METRICS[0])
     if metric not in METRICS:
         raise SpecError("metric", f"must be one of {', '.join(METRICS)}, got {metric!r}.")
-    match = None if given.get("match") is None else _matching(given["match"])
+    match = None if given.get("match") is None else read_matching(given["match"])
     declaration = Declaration(
         scientific=_factors("scientific", given.get("scientific", {})),
         nuisance=_factors("nuisance", given.get("nuisance", {})),
@@ -103,38 +88,6 @@ def _check_roles(declaration: Declaration) -> None:
         roles[path] = role
 
 
-def _matching(value: Any) -> Matching:
-    given = _strict("match", value, Matching)
-    missing = [name for name in ("equal", "by") if name not in given]
-    if missing:
-        raise SpecError(f"match.{missing[0]}", "is missing; for example equal='parameters', "
-                        "by='model.ffn_width'.")  # fmt: skip
-    match = Matching(**given)
-    for name in ("equal", "by"):
-        if not isinstance(given[name], str):
-            raise SpecError(f"match.{name}", f"must be a string, got {given[name]!r}.")
-    if not match.by.startswith("model."):
-        raise SpecError("match.by", f"must be a field of the model, got {match.by!r}; "
-                        "for example 'model.ffn_width'.")  # fmt: skip
-    _integer("match.multiple_of", match.multiple_of, minimum=1)
-    tolerance = match.tolerance
-    if type(tolerance) not in (int, float) or not 0 <= tolerance < 1:
-        raise SpecError("match.tolerance", "must be a fraction, at least 0 and less than 1, such "
-                        f"as 0.01 for 1 %, got {tolerance!r}.")  # fmt: skip
-    return match
-
-
-def _strict(where: str, value: Any, cls: type) -> dict[str, Any]:
-    names = [field.name for field in dataclasses.fields(cls)]
-    if not isinstance(value, Mapping):
-        raise SpecError(where, f"must be a dict of {', '.join(names)}; got {value!r}.")
-    for name in value:
-        if name not in names:
-            offer = nearest(str(name), names)
-            raise SpecError(f"{where}: {name}", f"is not a part of it; {offer}.")
-    return dict(value)
-
-
 def _factors(role: str, value: Any) -> dict[str, tuple[Any, ...]]:
     if not isinstance(value, Mapping):
         raise SpecError(role, f"must map settings to their values, got {value!r}.")
@@ -159,8 +112,3 @@ def _single(value: Any) -> Any:
         return struct.unpack("<f", struct.pack("<f", value))[0] if type(value) is float else value
     except OverflowError:  # The spec refuses it with its reason.
         return value
-
-
-def _integer(path: str, value: Any, *, minimum: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        raise SpecError(path, f"must be an integer of at least {minimum}, got {value!r}.")

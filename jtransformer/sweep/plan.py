@@ -21,7 +21,8 @@ from jtransformer.spec import (
     replace,
     to_tree,
 )
-from jtransformer.sweep.declaration import Declaration, Matching
+from jtransformer.sweep.declaration import Declaration
+from jtransformer.sweep.matching import Matching, match_arm
 from jtransformer.sweep.refusals import (
     refuse_identical,
     refuse_other_measures,
@@ -234,19 +235,7 @@ def _arm(
 ) -> Arm:
     matched: Setting = {}
     if rule:
-        by = rule.by.removeprefix("model.")
-        try:
-            solved = accounting.match(
-                reference,
-                spec.model,
-                equal=rule.equal,  # pyright: ignore[reportArgumentType]
-                by=by,  # pyright: ignore[reportArgumentType]
-                multiple_of=rule.multiple_of,
-                tolerance=rule.tolerance,
-            )
-        except SpecError as error:
-            raise SpecError(error.path, f"for the arm {name!r} {error.problem}") from None
-        spec, matched = dataclasses.replace(spec, model=solved.spec), {rule.by: solved.value}
+        spec, matched = match_arm(name, spec, reference, rule)
     target = accounting.parameters(reference).total
     residual = (accounting.parameters(spec.model).total - target) / target
     return Arm(name, setting, matched, spec, residual)
