@@ -27,9 +27,10 @@ def sha(run):
     return hashlib.sha256(source.path.encode()).hexdigest() if isinstance(source, TextFile) else KJV
 
 
-def plan_of(scientific, tree=TREE, touched=(), data_sha256=sha, **sweep):
+def plan_of(scientific, tree=TREE, touched=(), inherited=(), data_sha256=sha, **sweep):
     declaration = read_declaration({"scientific": scientific, **sweep})
-    return make_plan(tree, declaration, data_sha256, touched=frozenset(touched))
+    paths = {"touched": frozenset(touched), "inherited": frozenset(inherited)}
+    return make_plan(tree, declaration, data_sha256, **paths)
 
 
 def message(scientific, **options):

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from absl import flags
 from ml_collections import ConfigDict
 
-from jtransformer.config import to_plain
-from jtransformer.spec import SpecError, Tree, get, nearest
+from jtransformer.config import inherited_settings, to_plain
+from jtransformer.spec import RunSpec, SpecError, Tree, from_tree, get, nearest
 
 OVERRIDE = "--config."
 
@@ -26,6 +26,7 @@ class Experiment(NamedTuple):
         question: Its docstring.
         tree: Its run, the settings of all kinds written out.
         touched: Dotted paths that the command line set.
+        inherited: Dotted paths that are as the preset had them.
         sweep: What `get_sweep()` returns, None where the file has none.
     """
 
@@ -33,7 +34,16 @@ class Experiment(NamedTuple):
     question: str
     tree: Tree
     touched: frozenset[str]
+    inherited: frozenset[str]
     sweep: Any
+
+    def run_spec(self) -> RunSpec:
+        """Returns the run, checked.
+
+        Raises:
+            SpecError: For what is wrong with it, as `jtransformer.spec.from_tree` says.
+        """
+        return from_tree(self.tree, touched=self.touched, inherited=self.inherited)
 
 
 def parse(
@@ -114,6 +124,7 @@ def read_experiment(path: Path, argv: list[str]) -> Experiment:
         question=(module.__doc__ or "").strip(),
         tree=to_plain(config),
         touched=frozenset(overrides),
+        inherited=inherited_settings(config),
         sweep=None if get_sweep is None else _guarded(path, get_sweep),
     )
 

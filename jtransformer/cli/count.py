@@ -27,7 +27,7 @@ from absl import flags
 
 from jtransformer import accounting
 from jtransformer.cli.arguments import OVERRIDE, read_experiment, read_flags
-from jtransformer.spec import Encoder, Learned, ModelSpec, RunSpec, SpecError, from_tree, nearest
+from jtransformer.spec import Encoder, Learned, ModelSpec, RunSpec, SpecError, nearest
 from jtransformer.spec.presets import PRESETS
 
 USUAL_LENGTH = 1024
@@ -88,7 +88,7 @@ def _subject(values: flags.FlagValues, argv: list[str]) -> tuple[str, ModelSpec 
         raise SpecError("", f"Give either --preset NAME or --config FILE, got {found}.")
     if values.config is not None:
         experiment = read_experiment(Path(values.config), argv)
-        return str(experiment.path), from_tree(experiment.tree, touched=experiment.touched)
+        return str(experiment.path), experiment.run_spec()
     changed = [word for word in argv if word.startswith(OVERRIDE)]
     if changed:
         raise SpecError(

@@ -69,6 +69,7 @@ def run(argv: list[str]) -> int:
         read_declaration(experiment.sweep),
         corpora.sha256,
         touched=experiment.touched,
+        inherited=experiment.inherited,
     )
     corpora.check(plan)
     about = {

@@ -16,7 +16,7 @@ from jtransformer.cli.main import REQUEUE
 from jtransformer.cli.preflight import check_no_sweep, check_space, check_writable, locked
 from jtransformer.cli.progress import say
 from jtransformer.cli.stopping import stop_requests
-from jtransformer.spec import RunSpec, from_tree
+from jtransformer.spec import RunSpec
 
 
 def run(argv: list[str]) -> int:
@@ -25,7 +25,7 @@ def run(argv: list[str]) -> int:
 
     flags = parse(argv, takes_config=True, switches=("accept_environment",))
     experiment = read_experiment(Path(flags.config), argv)
-    spec = from_tree(experiment.tree, touched=experiment.touched)
+    spec = experiment.run_spec()
     workdir = Path(flags.workdir).expanduser()
     check_writable(workdir)
     check_no_sweep(workdir)

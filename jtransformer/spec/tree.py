@@ -41,34 +41,47 @@ def to_tree(spec: Any, *, all_kinds: bool = False) -> Tree:
     return tree
 
 
-def from_tree(tree: Tree, *, touched: frozenset[str] = frozenset()) -> RunSpec:
+def from_tree(
+    tree: Tree,
+    *,
+    touched: frozenset[str] = frozenset(),
+    inherited: frozenset[str] = frozenset(),
+) -> RunSpec:
     """Reads a run from nested dicts, strictly.
 
     Args:
         tree: As `to_tree` writes it; a missing field takes its default.
         touched: Dotted paths that the user set by hand; they must not lie in a kind that is not
             chosen, even at their default value.
+        inherited: Dotted paths whose values came with a preset: those may lie there.
 
     Raises:
         SpecError: For the first unknown name, wrong type, value outside its set, unread setting
             or broken rule.
     """
     spec = _read(RunSpec, tree)
-    unread = sorted(unread_settings(tree, touched=touched))
+    unread = sorted(unread_settings(tree, touched=touched, inherited=inherited))
     if unread:
         raise unread_error(tree, unread[0])
     return spec
 
 
-def unread_settings(tree: Tree, *, touched: frozenset[str] = frozenset()) -> set[str]:
+def unread_settings(
+    tree: Tree,
+    *,
+    touched: frozenset[str] = frozenset(),
+    inherited: frozenset[str] = frozenset(),
+) -> set[str]:
     """Returns the dotted paths of settings that belong to a kind that is not chosen.
 
-    A setting at its default counts only if it is among `touched`.
+    A setting at its default counts only if it is among `touched`; so does one that is among
+    `inherited`.
 
     Raises:
         SpecError: If such a kind has no setting of that name.
     """
-    return set(_unread(RunSpec, tree, "", touched))
+    found = _unread(RunSpec, tree, "", touched)
+    return {path for path in found if path in touched or path not in inherited}
 
 
 def unread_error(tree: Tree, path: str) -> SpecError:

@@ -81,6 +81,7 @@ def make_plan(
     data_sha256: Callable[[RunSpec], str],
     *,
     touched: frozenset[str] = frozenset(),
+    inherited: frozenset[str] = frozenset(),
 ) -> Plan:
     """Resolves a sweep.
 
@@ -89,6 +90,7 @@ def make_plan(
         declaration: What varies.
         data_sha256: Returns the hash of what a run reads, a part of its identity.
         touched: Dotted paths set on the command line.
+        inherited: Dotted paths whose values came with a preset.
 
     Raises:
         SpecError: If a setting cannot be, an arm cannot be matched, or two arms are one.
@@ -98,7 +100,12 @@ def make_plan(
     declaration = dataclasses.replace(declaration, seeds=declaration.seeds or (base.seed,))
     settings, nuisances = _grid(declaration.scientific), _grid(declaration.nuisance)
     trees = [replace(tree, setting) for setting in settings]
-    refuse_unread([replace(one, nuisance) for one in trees for nuisance in nuisances], touched)
+    declared = declaration.scientific.keys() | declaration.nuisance.keys()
+    refuse_unread(
+        [replace(one, nuisance) for one in trees for nuisance in nuisances],
+        touched,
+        inherited - declared,
+    )
     specs = [_resolve(arm_tree) for arm_tree in trees]
     names = [_name(setting) for setting in settings]
     refuse_identical(names, specs)

@@ -7,9 +7,11 @@ from jtransformer.spec import RunSpec, SpecError, Tree, get, unread_error, unrea
 from jtransformer.sweep.declaration import Declaration
 
 
-def refuse_unread(trees: list[Tree], touched: frozenset[str]) -> None:
+def refuse_unread(trees: list[Tree], touched: frozenset[str], inherited: frozenset[str]) -> None:
     """Refuses a changed setting that no arm reads; one that some arm reads has an effect."""
-    unread = set.intersection(*(unread_settings(tree, touched=touched) for tree in trees))
+    unread = set.intersection(
+        *(unread_settings(tree, touched=touched, inherited=inherited) for tree in trees)
+    )
     if unread:
         raise unread_error(trees[0], min(unread))
 

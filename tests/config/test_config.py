@@ -8,8 +8,9 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
-from jtransformer.config import from_config, to_config, to_plain
+from jtransformer.config import from_config, inherited_settings, to_config, to_plain
 from jtransformer.spec import (
+    CmuDict,
     Constant,
     DataSpec,
     LayerNorm,
@@ -24,6 +25,7 @@ from jtransformer.spec import (
     TextFile,
     WarmupCosine,
     get,
+    presets,
     to_tree,
 )
 
@@ -181,6 +183,19 @@ def test_error_settings_that_would_do_nothing():
     assert "would do nothing" in message(config)
     path = "schedule.constant.warmup_steps"
     assert path in message(to_config(RunSpec()), touched=frozenset([path]))
+
+
+def test_a_preset_may_be_given_another_kind():
+    config = to_config(presets.translation())
+    config.data.source.kind = "cmudict"
+    assert from_config(config).data.source == CmuDict()
+    assert "data.source.synthetic.task" in inherited_settings(config)
+    config.data.source.synthetic.task = "sort"
+    assert message(config).startswith("data.source.synthetic.task = 'sort' would do nothing")
+    path = "data.source.synthetic.symbols"
+    config = to_config(presets.translation())
+    config.data.source.kind = "cmudict"
+    assert path in message(config, touched=frozenset([path]))
 
 
 def test_a_config_is_a_copy():

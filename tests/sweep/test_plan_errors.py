@@ -161,6 +161,16 @@ def test_a_setting_is_unread_only_if_no_arm_reads_it():
     )
 
 
+def test_a_setting_of_a_preset_may_be_unread_but_none_that_the_sweep_varies():
+    path = "model.position.learned.max_length"
+    tree = tree_with(model__position__learned__max_length=64)
+    assert len(plan_of(FFN, tree=tree, inherited=[path]).arms) == 3
+    assert "would do nothing" in message(FFN, tree=tree, inherited=[path], touched=[path])
+    assert "would do nothing" in message(
+        FFN, tree=tree, inherited=[path], nuisance={path: (64, 65)}
+    )
+
+
 def test_settings_of_kinds_that_a_nuisance_chooses_are_read():
     tree = tree_with(schedule__constant__warmup_steps=7, schedule__warmup_cosine__warmup_steps=9)
     plan = plan_of(FFN, tree=tree, nuisance=SCHEDULE)
