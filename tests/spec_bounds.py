@@ -54,20 +54,22 @@ from jtransformer.spec import (
 )
 
 # (spec, field): the nearest values that are refused, and the outermost that are accepted.
-TINY, BIG = 1e-45, 2**63 - 1  # The smallest number of float32.
+TINY, BIG = 2.0**-126, 2**63 - 1  # The smallest number of float32 that XLA does not take for 0.
 BELOW_ONE, ABOVE_ONE = math.nextafter(1, 0), math.nextafter(1, 2)
+SINGLE_BELOW_ONE = 1 - 2.0**-24  # The neighbour of 1 in float32.
 POSITIVE = ((0, -TINY, -1), (TINY, 3e38))
 POSITIVE_OR_NONE = ((0, -TINY, -1), (TINY, 3e38, None))
 COUNT = ((0, -1), (1, BIG))
+LAYERS = ((0, -1, 100_001), (1, 100_000))
 COUNT_OR_NONE = ((0, -1), (1, BIG, None))
 FROM_ZERO = ((-1,), (0, BIG))
-RATE = ((-TINY, 1, 1.5), (0, BELOW_ONE))
+RATE = ((-TINY, 1, BELOW_ONE, 1.5), (0, SINGLE_BELOW_ONE))
 SHARE = ((-TINY, ABOVE_ONE), (0, 1))
-OPEN_RATE = ((0, -TINY, 1), (TINY, BELOW_ONE))
+OPEN_RATE = ((0, -TINY, BELOW_ONE, 1), (TINY, SINGLE_BELOW_ONE))
 AT_LEAST_ONE = ((BELOW_ONE, 0), (1, 3e38))
 EPSILON = ((0, -1e-5, 1e-2, 1), (TINY, math.nextafter(1e-2, 0)))
 ANY = ((), (-3e38, -1, 0, 3e38))
-PART = ((0, -0.1, 0.5, 1), (TINY, math.nextafter(0.5, 0)))
+PART = ((0, -0.1, math.nextafter(0.5, 0), 0.5, 1), (TINY, 0.5 - 2.0**-25))
 BETAS = {"beta1": RATE, "beta2": RATE}
 SCALED = {"factor": AT_LEAST_ONE}
 TABLE = {
@@ -86,7 +88,7 @@ TABLE = {
     ),
     YarnScaling: dict(factor=AT_LEAST_ONE, original_length=COUNT),
     Rope: dict(
-        theta=((1, 0, -1), (ABOVE_ONE + 1e-6, 3e38)),
+        theta=((1, 0, -1, ABOVE_ONE), (1 + 2.0**-23, 3e38)),
         rotary_fraction=((0, -TINY, ABOVE_ONE), (TINY, 1)),
     ),
     T5Bias: dict(buckets=((1, 0), (2, 254)), max_distance=((1, 0), (17, BIG))),
@@ -97,7 +99,7 @@ TABLE = {
         latent_width=COUNT, rotary_width=((1, 0), (2, BIG, None)), value_width=COUNT_OR_NONE
     ),
     Encoder: dict(token_types=COUNT_OR_NONE),
-    EncoderDecoder: dict(encoder_layers=COUNT, source_vocabulary=((1, 0), (2, BIG, None))),
+    EncoderDecoder: dict(encoder_layers=LAYERS, source_vocabulary=((1, 0), (2, BIG, None))),
     TokenHead: dict(soft_cap=POSITIVE_OR_NONE),
     Classifier: dict(classes=((1, 0), (2, BIG))),
     Tagger: dict(classes=((1, 0), (2, BIG))),
@@ -108,7 +110,7 @@ TABLE = {
     ModelSpec: dict(
         vocabulary=((1, 0, -256), (2, BIG)),
         width=((1, 0, -64), (4, 4 * (BIG // 4))),
-        layers=COUNT,
+        layers=LAYERS,
         heads=((0, -4), (1, 64)),
         key_value_heads=((0, -1), (1, 4, None)),
         head_width=COUNT_OR_NONE,
@@ -131,7 +133,7 @@ TABLE = {
     ),
     PrefixLM: dict(
         smallest_prefix=((0, -TINY, 1), (TINY, 0.75)),
-        largest_prefix=((0, -TINY, 1), (0.25, BELOW_ONE)),
+        largest_prefix=((0, -TINY, 1), (0.25, SINGLE_BELOW_ONE)),
     ),
     MaskedLM: dict(
         rate=((0, -TINY, ABOVE_ONE), (TINY, 1)),
@@ -144,7 +146,7 @@ TABLE = {
     Adam: BETAS | dict(epsilon=POSITIVE),
     Adafactor: dict(decay_rate=OPEN_RATE, clipping_threshold=POSITIVE_OR_NONE, factored_from=COUNT),
     Lion: BETAS,
-    Sgd: dict(momentum=((0, -TINY, 1), (TINY, BELOW_ONE, None))),
+    Sgd: dict(momentum=((0, -TINY, 1), (TINY, SINGLE_BELOW_ONE, None))),
     Muon: BETAS | dict(momentum=RATE, iterations=((0, 101), (1, 100)), epsilon=POSITIVE),
     OptimizerSpec: dict(
         learning_rate=POSITIVE,
@@ -165,7 +167,7 @@ TABLE = {
         evaluate_every=COUNT,
         checkpoint_every=COUNT,
         evaluation_batch_size=COUNT,
-        average_decay=((0, -TINY, 1), (TINY, BELOW_ONE, None)),
+        average_decay=((0, -TINY, BELOW_ONE, 1), (TINY, SINGLE_BELOW_ONE, None)),
     ),
     RunSpec: dict(seed=((-1, 2**31), (0, 2**31 - 1))),
 }

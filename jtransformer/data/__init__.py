@@ -2,11 +2,10 @@
 
 from jtransformer.data.batch import Batch
 from jtransformer.data.batches import TrainingBatches, check_batch, evaluation_batches
-from jtransformer.data.corpus import Corpus, Examples, Report, Stream, required_vocabulary
+from jtransformer.data.corpus import Corpus, Examples, Report, Stream
 from jtransformer.data.loading import load
 from jtransformer.data.metrics import ErrorRates, Score, bleu, chrf, error_rates, exact_match
 from jtransformer.data.prefetch import prefetch
-from jtransformer.data.rows import count_windows
 from jtransformer.data.specials import Specials, specials
 from jtransformer.data.tokenizers import Tokenizer, load_tokenizer, save_tokenizer
 from jtransformer.data.yardsticks import Yardsticks, yardsticks
@@ -26,14 +25,12 @@ __all__ = [
     "bleu",
     "check_batch",
     "chrf",
-    "count_windows",
     "error_rates",
     "evaluation_batches",
     "exact_match",
     "load",
     "load_tokenizer",
     "prefetch",
-    "required_vocabulary",
     "save_tokenizer",
     "specials",
     "yardsticks",

@@ -7,14 +7,15 @@ that losses of different runs are about the same questions.
 """
 
 import functools
+import importlib.util
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from jtransformer.data import objectives
 from jtransformer.data.batch import Batch
-from jtransformer.data.corpus import Corpus, Part, Stream
+from jtransformer.data.corpus import Corpus, Part, PartName, Stream
 from jtransformer.data.draws import EVALUATION, Purpose, uniforms
 from jtransformer.data.objectives import Marks
 from jtransformer.data.rows import NO_ROW, Placed, Rows, fewest_rows, rows_of
@@ -30,8 +31,6 @@ from jtransformer.spec import (
 )
 from jtransformer.spec.spans import span_lengths
 
-PartName = Literal["train", "validation", "test"]
-
 Draw = Callable[[int], np.ndarray]
 """Returns so many uniform numbers for every row of a batch, "B width"."""
 
@@ -40,9 +39,13 @@ def check_batch(corpus: Corpus, spec: RunSpec) -> None:
     """Refuses a corpus that a run cannot be trained on.
 
     Raises:
-        SpecError: If the model lacks ids or positions for it, or it cannot fill one batch with
-            different rows.
+        SpecError: If the model lacks ids or positions for it, it cannot fill one batch with
+            different rows, or the package that orders rows is not installed.
     """
+    if importlib.util.find_spec("grain") is None:
+        raise SpecError(
+            "", "Training needs the package grain; pip install 'jtransformer[experiments]'."
+        )
     needed = corpus.specials.size
     if spec.model.vocabulary < needed:
         raise SpecError(

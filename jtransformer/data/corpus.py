@@ -1,7 +1,7 @@
 """What a source becomes: three parts of ids, the tokenizer, its special tokens and a hash."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -9,7 +9,8 @@ from jtransformer.data.ragged import Ragged
 from jtransformer.data.specials import Specials
 from jtransformer.data.tokenizers import Tokenizer
 
-SPLITS = ("train", "validation", "test")
+PartName = Literal["train", "validation", "test"]
+PARTS: tuple[PartName, ...] = ("train", "validation", "test")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -127,8 +128,3 @@ class Corpus:
     specials: Specials
     sha256: str
     report: Report = Report()
-
-
-def required_vocabulary(corpus: Corpus) -> int:
-    """Returns the vocabulary that a model of this corpus needs at least."""
-    return corpus.specials.size

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jtransformer.data.corpus import SPLITS, Examples, Report
-from jtransformer.data.layout import fits, tokens_of_row
+from jtransformer.data.corpus import PARTS, Examples, Report
+from jtransformer.data.layout import asks, fits, tokens_of_row
 from jtransformer.spec import DataSpec, SpecError
 from jtransformer.spec.objectives import Objective
 
@@ -22,28 +22,34 @@ def fit(
         objective: Decides how many tokens an example takes.
 
     Returns:
-        The examples that rows are made of, and the counts of the others.
+        The examples that rows are made of, and the counts of the others. One of which a cut
+        would leave nothing to ask for, such as a source that fills its row, is skipped.
 
     Raises:
         SpecError: If one is too long and that is refused, or a part has none left.
     """
     fitting = [fits(*_lengths(part), data, objective) for part in parts]
-    count = sum(int((~fitted).sum()) for fitted in fitting)
-    if not count:
+    if all(fitted.all() for fitted in fitting):
         return list(parts), Report()
-    if data.too_long == "cut":
-        return list(parts), Report(cut=count)
     if data.too_long == "refuse":
         raise _refusal(parts, numbers, data, objective)
-    for name, fitted in zip(SPLITS, fitting, strict=True):
-        if not fitted.any():
+    kept = fitting
+    if data.too_long == "cut":
+        kept = [asks(_lengths(part)[1], len(part), data, objective) for part in parts]
+    bounds = f"data.length={data.length}"
+    if data.source_length is not None:
+        bounds += f" or data.source_length={data.source_length}"
+    for name, stays in zip(PARTS, kept, strict=True):
+        if not stays.any():
             raise SpecError(
                 "data.too_long",
-                f"= 'skip' leaves {name} without an example, as all {len(fitted)} are longer than "
-                f"a row of data.length={data.length}; use a longer length.",
+                f"= {data.too_long!r} leaves {name} without an example, as all {len(stays)} are "
+                f"longer than a row of {bounds}; use a longer one.",
             )
-    kept = [part.take(np.flatnonzero(fits)) for part, fits in zip(parts, fitting, strict=True)]
-    return kept, Report(too_long=count)
+    dropped = sum(int((~stays).sum()) for stays in kept)
+    cut = sum(int((stays & ~fitted).sum()) for stays, fitted in zip(kept, fitting, strict=True))
+    parts = [part.take(np.flatnonzero(stays)) for part, stays in zip(parts, kept, strict=True)]
+    return parts, Report(too_long=dropped, cut=cut)
 
 
 def _refusal(

@@ -53,3 +53,24 @@ def fits(
     if source is not None and data.source_length is not None:
         fitting &= source <= data.source_length
     return fitting
+
+
+def asks(
+    sources: np.ndarray | None, count: int, data: DataSpec, objective: Objective
+) -> np.ndarray:
+    """Says for every example whether something is asked of it once its end is cut off, bool.
+
+    Args:
+        sources: Pieces of every source; None where there are no pairs.
+        count: How many examples there are.
+        data: Gives the length of a row.
+        objective: What the rows are for.
+    """
+    match objective:
+        case Seq2Seq() | SpanCorruption():
+            return np.full(count, True)
+        case MaskedLM():
+            # The first token of a row is BOS.
+            return np.full(count, data.length > 1)
+        case _:
+            return np.full(count, True) if sources is None else sources < data.length

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from jtransformer.data.corpus import SPLITS, Corpus, Examples, Report, Stream
+from jtransformer.data.corpus import PARTS, Corpus, Examples, Report, Stream
 from jtransformer.data.fitting import fit
 from jtransformer.data.ragged import Ragged
 from jtransformer.data.reading import read_examples, refuse
@@ -53,7 +53,8 @@ def _load_text(data: DataSpec, source: Kjv | TextFile, objective: Objective) -> 
         tokenizer = make_tokenizer(data.tokenizer, texts[:1])
         streams = [Stream(tokenizer.encode(text)) for text in texts]
         content, unit = _with_tokenizer(sha256(text), tokenizer), "tokens"
-    _check_streams(streams, data.length, f"{unit} in every part of the text")
+    skipped = f" ({malformed} lines were skipped)" if malformed else ""
+    _check_streams(streams, data.length, f"{unit} in every part of the text{skipped}")
     return Corpus(
         *streams,
         tokenizer=tokenizer,
@@ -85,7 +86,7 @@ def _lines_of_characters(text: np.ndarray, data: DataSpec) -> tuple[np.ndarray, 
 
 def _check_streams(streams: Sequence[Stream], length: int, what: str) -> None:
     total = sum(map(len, streams))
-    for name, part in zip(SPLITS, streams, strict=True):
+    for name, part in zip(PARTS, streams, strict=True):
         if len(part) < length + 1:
             raise SpecError(
                 "data.length",
@@ -97,7 +98,7 @@ def _check_streams(streams: Sequence[Stream], length: int, what: str) -> None:
 def _load_examples(data: DataSpec, objective: Objective) -> Corpus:
     examples, malformed = read_examples(data)
     parts = _deal(examples, data)
-    for name, part in zip(SPLITS, parts, strict=True):
+    for name, part in zip(PARTS, parts, strict=True):
         if not part:
             raise SpecError(
                 "data.source.kind",
@@ -127,7 +128,7 @@ def _load_examples(data: DataSpec, objective: Objective) -> Corpus:
 
 def _deal(examples: Sequence[Example], data: DataSpec) -> list[list[Example]]:
     salt = CMUDICT_SALT if isinstance(data.source, CmuDict) else b""
-    parts: list[list[Example]] = [[] for _ in SPLITS]
+    parts: list[list[Example]] = [[] for _ in PARTS]
     for example in examples:
         key = example.target if example.source is None else example.source
         parts[part_of(key, data, salt)].append(example)

@@ -95,22 +95,16 @@ class Rows:
         return _place(self.members, rows, self.source, self.source_length)
 
 
-def count_windows(text: Stream | np.ndarray, length: int) -> int:
-    """Returns how many disjoint windows of `length` inputs, each with a label, a text holds."""
-    return (len(text) - 1) // length
-
-
 def fewest_rows(part: Part, spec: RunSpec) -> int:
     """Returns how many rows a part has at least, without laying them out; exact if not packed."""
     data = spec.data
     if isinstance(part, Stream):
         return _asked_for(part, spec.objective) // data.length
-    kept = _with_room(part, spec)
     if data.rows == "padded":
-        return len(kept)
+        return len(part)
     sizes, more = _sizes(part, spec)
-    tokens = -(-int(sizes[kept].sum()) // data.length)
-    return max(tokens, -(-int(more[kept].sum()) // (data.source_length or 1)))
+    tokens = -(-int(sizes.sum()) // data.length)
+    return max(tokens, -(-int(more.sum()) // (data.source_length or 1)))
 
 
 def rows_of(part: Part, specials: Specials, spec: RunSpec, *, seed: int | None = None) -> Rows:
@@ -122,9 +116,6 @@ def rows_of(part: Part, specials: Specials, spec: RunSpec, *, seed: int | None =
         spec: Form and length of the rows, and the objective they are for.
         seed: Decides which examples are packed together in training; None is evaluation, where
             examples keep their order and a text's last window may be short.
-
-    Returns:
-        The rows. An example of which `data.too_long` = "cut" leaves nothing to ask for has none.
     """
     data, objective = spec.data, spec.objective
     if isinstance(part, Stream):
@@ -135,15 +126,15 @@ def rows_of(part: Part, specials: Specials, spec: RunSpec, *, seed: int | None =
     if isinstance(objective, Seq2Seq):
         assert part.sources is not None
         source = _join([(part.sources, False), (specials.eos, False)])
-    kept = _with_room(part, spec)
+    order = np.arange(len(part), dtype=np.int32)
     if data.rows == "padded":
-        members = Ragged(kept, np.arange(len(kept) + 1))
+        members = Ragged(order, np.arange(len(part) + 1))
     else:
         if seed is not None:
-            kept = kept[permutation(seed, Purpose.PACKING, len(kept))]
+            order = order[permutation(seed, Purpose.PACKING, len(part))]
         sizes, more = _sizes(part, spec)
         room = (data.length, data.source_length or 0)
-        members = _pack(kept, sizes[kept], more[kept], room)
+        members = _pack(order, sizes[order], more[order], room)
     return Rows(
         count=len(members),
         length=data.length,
@@ -158,13 +149,6 @@ def rows_of(part: Part, specials: Specials, spec: RunSpec, *, seed: int | None =
 def _asked_for(text: Stream, objective: Objective) -> int:
     """Counts the tokens of a text that have what they are asked for: the next, or themselves."""
     return len(text) - (0 if isinstance(objective, MaskedLM | SpanCorruption) else 1)
-
-
-def _with_room(part: Examples, spec: RunSpec) -> np.ndarray:
-    """Lists the examples whose source leaves room for their target, where a row holds both."""
-    if part.sources is None or isinstance(spec.objective, Seq2Seq):
-        return np.arange(len(part), dtype=np.int32)
-    return np.flatnonzero(part.sources.lengths < spec.data.length).astype(np.int32)
 
 
 def _sizes(part: Examples, spec: RunSpec) -> tuple[np.ndarray, np.ndarray]:

@@ -12,6 +12,8 @@ from jtransformer.spec import Kjv, SpecError, TextFile
 KJV_SHA256 = "fdceb080776e968ce8511b6cadac179198c44499f0de033bdbc8334b430aa31f"
 CHUNK = 2**24
 """Bytes that are hashed at a time, so that a file larger than the memory can be."""
+FILE_ERRORS = (OSError, RuntimeError, ValueError)
+"""What opening a file raises: a "~" without a home and a zero byte in a name are no OSError."""
 
 
 class Example(NamedTuple):
@@ -62,10 +64,6 @@ def read_text(source: Kjv | TextFile) -> np.ndarray:
                 return np.asarray(np.memmap(file, np.uint8, mode="r"))
             except FILE_ERRORS as error:
                 raise unreadable("data.source.text_file.path", path, error) from error
-
-
-# A "~" without a home and a zero byte in the name are no OSError.
-FILE_ERRORS = (OSError, RuntimeError, ValueError)
 
 
 def existing(path: str) -> Path:

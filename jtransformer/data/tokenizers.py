@@ -190,7 +190,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         state, expected = content["state"], content["sha256"]
         found = state_sha256(state)
         kind = state["kind"]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} holds no tokenizer ({error}); write it again.") from error
     if found != expected:
         raise ValueError(

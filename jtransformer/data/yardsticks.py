@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jtransformer.data.batches import PartName, evaluation_batches
-from jtransformer.data.corpus import Corpus, Stream
+from jtransformer.data.batches import evaluation_batches
+from jtransformer.data.corpus import Corpus, PartName, Stream
 from jtransformer.spec import CausalLM, RunSpec
 
 SMOOTHING = 0.1

@@ -13,6 +13,7 @@ stop, Huang et al. 2017, sec. 3, https://aclanthology.org/D17-1227.
 """
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -27,6 +28,9 @@ from jtransformer.generation.decoding import following, prefill
 from jtransformer.generation.inputs import Given, Prompt, check_eos, check_limit, checked_prompt
 from jtransformer.generation.settings import BeamSearch
 from jtransformer.spec import ModelSpec
+
+MOST_LOG_PENALTY = 64.0
+"""Natural logarithm of the greatest penalty: float32 ends at 88, and sums are multiplied by it."""
 
 
 class Beams(NamedTuple):
@@ -126,10 +130,12 @@ def beam_search(
         source_valid: False at the padding of the source; None is no padding.
 
     Raises:
-        ValueError: If the model cannot continue the prompt, or its logits are no numbers.
+        ValueError: If the model cannot continue the prompt, its logits are no numbers, or the
+            length penalty of `limit` tokens is none.
     """
     check_limit(limit)
     check_eos(eos, model)
+    _check_penalty(search, limit)
     given = checked_prompt(model, Given(prompt, valid, source, source_valid), limit=limit)
     found, wrong_B = _searched(Plan(model, limit, search, eos, pad), variables, given)
     wrong = np.flatnonzero(np.array(wrong_B))
@@ -139,6 +145,16 @@ def beam_search(
             "use parameters from before the run diverged."
         )
     return found
+
+
+def _check_penalty(search: BeamSearch, limit: int) -> None:
+    """Refuses a penalty by which all scores would be 0, or infinite."""
+    longest = limit if search.form == "power" else (5 + limit) / 6
+    if abs(search.alpha) * math.log(longest) > MOST_LOG_PENALTY:
+        raise ValueError(
+            f"The length penalty must be a number of float32, got alpha={search.alpha}, "
+            f"form={search.form!r}, limit={limit}; use an alpha nearer to 0."
+        )
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -1,9 +1,7 @@
 """Generation in one call, for those who need no `Generator` of their own."""
 
-from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from jaxtyping import PRNGKeyArray
 from numpy.typing import ArrayLike
 
@@ -56,53 +54,6 @@ def generate(
         model=model, limit=limit, sampling=sampling, eos=eos, pad=pad, logits=logits
     )
     return generator(
-        variables,
-        prompt,
-        valid=valid,
-        source=source,
-        source_valid=source_valid,
-        key=key,
-        rows=rows,
-    )
-
-
-def stream(
-    model: ModelSpec,
-    variables: Any,
-    prompt: ArrayLike,
-    *,
-    limit: int,
-    sampling: Sampling = GREEDY,
-    eos: int | None = None,
-    valid: ArrayLike | None = None,
-    source: ArrayLike | None = None,
-    source_valid: ArrayLike | None = None,
-    key: PRNGKeyArray | None = None,
-    rows: ArrayLike | None = None,
-) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yields the tokens of `generate` as they come: the first, then up to 16 at a time.
-
-    Args:
-        model: As for `generate`; so are all the others.
-        variables: As for `generate`.
-        prompt: As for `generate`.
-        limit: As for `generate`.
-        sampling: As for `generate`.
-        eos: As for `generate`.
-        valid: As for `generate`.
-        source: As for `generate`.
-        source_valid: As for `generate`.
-        key: As for `generate`.
-        rows: As for `generate`.
-
-    Returns:
-        For every row the tokens that are new, its end token included; none once it ended.
-
-    Raises:
-        ValueError: As for `generate`; what is wrong with the prompt, before the first token.
-    """
-    generator = Generator(model=model, limit=limit, sampling=sampling, eos=eos)
-    return generator.stream(
         variables,
         prompt,
         valid=valid,

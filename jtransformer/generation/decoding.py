@@ -64,10 +64,10 @@ def prefill(model: ModelSpec, variables: Any, prompt: Prompt, *, limit: int) -> 
 def _has_rings(model: ModelSpec) -> bool:
     """Whether some layers may keep their window alone; layers that are scanned are alike."""
     attention = model.attention
-    if not isinstance(attention, DotProduct) or attention.window is None:
+    if not isinstance(attention, DotProduct):
         return False
     of_layer = [attention.window_of(layer) is not None for layer in range(model.layers)]
-    return all(of_layer) or not model.scan_layers
+    return all(of_layer) if model.scan_layers else any(of_layer)
 
 
 def following(model: ModelSpec, variables: Any, tokens: Int[Array, " B"], cache: Any) -> Next:

@@ -200,20 +200,8 @@ def _generated(plan: Plan, variables: Any, prompt: Prompt, keys: PRNGKeyArray | 
     return advance(plan, variables, state, keys, plan.limit)._replace(cache=None)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _begun(plan: Plan, variables: Any, prompt: Prompt, keys: PRNGKeyArray | None) -> State:
-    return begin(plan, variables, prompt, keys)
-
-
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
-def _advanced(
-    plan: Plan,
-    variables: Any,
-    state: State,
-    keys: PRNGKeyArray | None,
-    until: Int[Array, ""],
-) -> State:
-    return advance(plan, variables, state, keys, until)
+_begun = jax.jit(begin, static_argnums=0)
+_advanced = jax.jit(advance, static_argnums=0, donate_argnums=2)
 
 
 def _check_numbers(state: State) -> None:

@@ -8,6 +8,9 @@ from numpy.typing import ArrayLike
 
 from jtransformer.spec import Encoder, EncoderDecoder, Learned, ModelSpec, TokenHead
 
+MOST_TOKENS = 2**30
+"""Tokens are counted in int32, those of the prompt too."""
+
 
 class Given(NamedTuple):
     """What a caller gives, of whatever NumPy can read; the fields are those of `Prompt`."""
@@ -88,13 +91,15 @@ def checked_rows(rows: ArrayLike | None, B: int) -> np.ndarray:
 
 
 def check_limit(limit: int) -> None:
-    """Refuses to add nothing.
+    """Refuses to add nothing, or more than can be counted.
 
     Raises:
-        ValueError: If the limit is below 1.
+        ValueError: If the limit is below 1 or beyond `MOST_TOKENS`.
     """
     if limit < 1:
         raise ValueError(f"limit must be at least 1, got limit={limit}.")
+    if limit > MOST_TOKENS:
+        raise ValueError(f"limit must be at most {MOST_TOKENS}, got limit={limit}.")
 
 
 def check_eos(eos: int | None, model: ModelSpec) -> None:

@@ -1,6 +1,7 @@
 """Kinds of self-attention; cross-attention is always of the first kind."""
 
 import dataclasses
+import re
 from typing import ClassVar, Literal
 
 from jtransformer.spec.errors import SpecError
@@ -37,8 +38,7 @@ class DotProduct(Checked):
         check(self)
         self._check_pattern()
         for word in self.heads_off.split(",") if self.heads_off else ():
-            layer, _, head = word.partition(".")
-            if not (layer.isdecimal() and head.isdecimal()):
+            if not re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,9}", word):
                 raise SpecError(
                     "heads_off",
                     f"= {self.heads_off!r} holds {word!r}; write layer.head, such as '0.1,3.2'.",

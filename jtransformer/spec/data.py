@@ -101,6 +101,8 @@ class DataSpec(Checked):
         source = self.source
         if isinstance(source, TextFile | JsonLines | Parquet | TextPairs) and not source.path:
             raise SpecError(f"source.{source.kind}.path", "is empty; give the file to read.")
+        if isinstance(source, JsonLines | Parquet | HuggingFace) and not source.field:
+            raise SpecError(f"source.{source.kind}.field", "is empty; give what holds the text.")
         if isinstance(source, HuggingFace) and not source.name:
             raise SpecError("source.hugging_face.name", "is empty; give a folder or a name.")
         if isinstance(self.tokenizer, TokenizerFile) and not self.tokenizer.path:

@@ -7,6 +7,7 @@ metadata. An int is accepted where a float is expected; a bool is never a number
 import dataclasses
 import math
 import numbers
+import operator
 import struct
 import types
 import typing
@@ -16,6 +17,15 @@ from jtransformer.spec.errors import SpecError
 
 LARGEST = 2**63 - 1
 """No integer beyond this is accepted; Python's own have no bound, a float and a file do."""
+SMALLEST = 2.0**-126
+"""No number nearer to 0 is accepted: float32 has some, and XLA computes with 0 in their place."""
+RULES = (
+    ("above", "greater than", operator.gt),
+    ("minimum", "at least", operator.ge),
+    ("below", "less than", operator.lt),
+    ("maximum", "at most", operator.le),
+)
+"""Names of bounds, the words for them, and when they hold."""
 
 
 class Checked:
@@ -122,26 +132,30 @@ def conform(name: str, value: Any, hint: Any) -> Any:
 
 def _lost_in_float32(value: float) -> bool:
     """Whether single precision, in which models are trained, has no such number."""
+    return math.isinf(_in_float32(value)) or 0 < abs(value) < SMALLEST
+
+
+def _in_float32(value: float) -> float:
+    """Rounds to single precision; infinite beyond its greatest number."""
     try:
-        (single,) = struct.unpack("<f", struct.pack("<f", value))
+        return struct.unpack("<f", struct.pack("<f", value))[0]
     except OverflowError:
-        return True
-    return value != 0 and single == 0
+        return math.inf
 
 
 def _check_bounds(name: str, value: Any, bounds: dict[str, float | None]) -> None:
     if value is None:
         return
-    tests = (
-        ("above", "greater than", lambda bound: value > bound),
-        ("minimum", "at least", lambda bound: value >= bound),
-        ("below", "less than", lambda bound: value < bound),
-        ("maximum", "at most", lambda bound: value <= bound),
-    )
-    for rule, words, holds in tests:
+    for rule, words, holds in RULES:
         bound = bounds.get(rule)
-        if bound is not None and not holds(bound):
+        if bound is None:
+            continue
+        if not holds(value, bound):
             raise SpecError(name, f"must be {words} {bound}, got {value!r}.")
+        if isinstance(value, float) and rule in ("above", "below") and _in_float32(value) == bound:
+            raise SpecError(
+                name, f"must be {words} {bound} in float32 too, got {value!r}, which is not."
+            )
 
 
 def _word(option: Any) -> str:

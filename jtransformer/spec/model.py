@@ -13,7 +13,7 @@ from jtransformer.spec.model_rules import check_model
 from jtransformer.spec.norms import ENDS_WITH_NORM, NORM_SLOTS, LayerNorm, Norm, NormPlacement
 from jtransformer.spec.positions import Position, Sinusoidal
 from jtransformer.spec.residual import BranchScale, Dropout, FixedScale, Sublayers
-from jtransformer.spec.stacks import Decoder, Encoder, EncoderDecoder, Stack
+from jtransformer.spec.stacks import MOST_LAYERS, Decoder, Encoder, EncoderDecoder, Stack
 
 Ffn = Literal[
     "relu",
@@ -66,8 +66,8 @@ class ModelSpec(Checked):
             embeddings width^-0.5. "xavier": (2 / (fan_in + fan_out))^0.5, embeddings width^-0.5
             (Glorot and Bengio 2010). "bert": 0.02. "gpt2": 0.02, times (2 layers)^-0.5 for the
             matrices that write to the residual stream (Radford et al. 2019); 3 layers where each
-            has cross-attention too. "t5": fan_in^-0.5,
-            queries times a further H^-0.5, embeddings 1 (Raffel et al. 2019).
+            has cross-attention too. "t5": fan_in^-0.5, queries times a further H^-0.5,
+            embeddings 1 (Raffel et al. 2019).
         scan_layers: Layers are one program that is run L times: compiled once, slower on a CPU.
             Parameters are stacked; numbers are those of the loop, up to rounding.
         rematerialize: What the backward pass computes again instead of keeping: "nothing",
@@ -76,7 +76,7 @@ class ModelSpec(Checked):
 
     vocabulary: int = number(256, minimum=2)
     width: int = number(64, minimum=2)
-    layers: int = number(2, minimum=1)
+    layers: int = number(2, minimum=1, maximum=MOST_LAYERS)
     heads: int = number(4, minimum=1)
     key_value_heads: int | None = number(None, minimum=1)
     head_width: int | None = number(None, minimum=1)

@@ -7,7 +7,7 @@ from jtransformer.spec.errors import SpecError
 from jtransformer.spec.heads import Classifier, Embedder, TokenHead
 from jtransformer.spec.positions import Alibi, RelativeBias, Rope, Shaw, T5Bias
 from jtransformer.spec.residual import FixedScale
-from jtransformer.spec.stacks import Encoder, EncoderDecoder, PrefixDecoder
+from jtransformer.spec.stacks import Decoder, Encoder, EncoderDecoder, PrefixDecoder
 
 if TYPE_CHECKING:
     from jtransformer.spec.model import ModelSpec
@@ -68,11 +68,18 @@ def _attention(model: "ModelSpec") -> None:
                 "use stack.kind 'decoder' or 'encoder'.",
             )
     if isinstance(attention, DotProduct):
+        most = model.layers
+        if isinstance(model.stack, EncoderDecoder):
+            most = max(most, model.stack.encoder_layers)
+        if attention.window and not any(map(attention.window_of, range(most))):
+            raise SpecError(
+                "attention.dot_product.window",
+                f"= {attention.window} would do nothing, as window_pattern "
+                f"{attention.window_pattern!r} gives it to none of {most} layers; name an earlier "
+                "one, or leave window out.",
+            )
         for word in attention.heads_off.split(",") if attention.heads_off else ():
             layer, head = map(int, word.split("."))
-            most = model.layers
-            if isinstance(model.stack, EncoderDecoder):
-                most = max(most, model.stack.encoder_layers)
             if layer >= most or head >= model.heads:
                 raise SpecError(
                     "attention.dot_product.heads_off",
@@ -114,6 +121,16 @@ def _attention_positions(model: "ModelSpec") -> None:
             f"= {position.kind!r} acts on scores, and linear attention has none; use 'none', "
             "'sinusoidal' or 'learned'.",
         )
+    if (
+        isinstance(position, T5Bias)
+        and position.buckets < 4
+        and not isinstance(model.stack, Decoder)
+    ):
+        raise SpecError(
+            "position.t5_bias.buckets",
+            f"= {position.buckets} leaves less than two for each direction, and stack.kind "
+            f"{model.stack.kind!r} looks in both; use at least 4.",
+        )
     if isinstance(position, Shaw) and not isinstance(attention, DotProduct):
         raise SpecError(
             "position.kind", f"= 'shaw' needs attention.kind 'dot_product', got {attention.kind!r}."
@@ -153,11 +170,8 @@ def _wiring(model: "ModelSpec") -> None:
             "= 'parallel_one_norm' shares the norm before the sublayers, got norm_placement="
             f"{model.norm_placement!r}; use norm_placement 'pre' or sublayers 'parallel'.",
         )
-    if (
-        model.stream_scale == 0
-        and isinstance(model.branch_scale, FixedScale)
-        and (model.branch_scale.value == 0)
-    ):
+    no_branch = isinstance(model.branch_scale, FixedScale) and model.branch_scale.value == 0
+    if model.stream_scale == 0 and no_branch:
         raise SpecError("branch_scale.fixed.value", "= 0 without a residual path leaves nothing.")
 
 

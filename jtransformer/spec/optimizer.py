@@ -116,7 +116,7 @@ class OptimizerSpec(Checked):
 
     Attributes:
         learning_rate: Peak of the schedule; a factor of it where it has its own ("noam").
-        weight_decay: Each step takes learning rate x weight decay off every matrix.
+        weight_decay: Each update shrinks every matrix by learning rate x weight decay of itself.
         gradient_clip: Largest global norm of the gradient; None clips nothing.
         rule: What becomes of the gradient.
     """

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
+from jtransformer.spec.attention import LinearAttention
 from jtransformer.spec.data import Bytes, DataSpec
 from jtransformer.spec.errors import SpecError
 from jtransformer.spec.fields import Checked, check, number
@@ -106,11 +107,10 @@ class RunSpec(Checked):
     @property
     def loss_unit(self) -> str:
         """What a loss is per: a byte where every scored token is one, else a token."""
-        text = isinstance(self.data.source, Kjv | TextFile)
-        plain = text and isinstance(self.data.tokenizer, Bytes)
-        return (
-            "nats/token" if not plain or isinstance(self.objective, SpanCorruption) else "nats/byte"
-        )
+        data = self.data
+        is_bytes = isinstance(data.source, Kjv | TextFile) and isinstance(data.tokenizer, Bytes)
+        has_sentinels = isinstance(self.objective, SpanCorruption)
+        return "nats/byte" if is_bytes and not has_sentinels else "nats/token"
 
 
 def _objective(run: RunSpec) -> None:
@@ -148,12 +148,20 @@ def _rows(run: RunSpec) -> None:
             f"= {objective.kind!r} corrupts texts, and source.kind {data.source.kind!r} has "
             "pairs; use 'seq2seq', 'prefix_lm' or 'causal_lm'.",
         )
+    if isinstance(objective, PrefixLM) and data.has_pairs:
+        for field in dataclasses.fields(objective):
+            if (share := getattr(objective, field.name)) != field.default:
+                raise SpecError(
+                    f"objective.prefix_lm.{field.name}",
+                    f"= {share} would do nothing with source.kind {data.source.kind!r}, whose "
+                    "sources are the prefixes; leave it out.",
+                )
     if data.rows == "packed" and isinstance(objective, SpanCorruption | PrefixLM):
         raise SpecError(
             "data.rows",
             f"= 'packed' is not defined for objective {objective.kind!r}; use 'padded'.",
         )
-    if data.rows == "packed" and run.model.attention.kind == "linear":
+    if data.rows == "packed" and isinstance(run.model.attention, LinearAttention):
         raise SpecError(
             "data.rows",
             "= 'packed' needs attention that keeps examples apart, and linear attention has one "
@@ -173,13 +181,13 @@ def _lengths(run: RunSpec) -> None:
             f"= {data.source_length} would do nothing with objective {run.objective.kind!r}; "
             "leave it out.",
         )
-    longest = max(data.length, data.source_length or 0)
-    if isinstance(position, Learned) and position.max_length < longest:
-        raise SpecError(
-            "model.position.learned.max_length",
-            f"must reach data.length, got max_length={position.max_length}, "
-            f"data.length={longest}; use at least {longest}.",
-        )
+    for name, length in (("length", data.length), ("source_length", data.source_length or 0)):
+        if isinstance(position, Learned) and position.max_length < length:
+            raise SpecError(
+                "model.position.learned.max_length",
+                f"must reach data.{name}, got max_length={position.max_length}, "
+                f"data.{name}={length}; use at least {length}.",
+            )
 
 
 def _schedule(run: RunSpec) -> None:

@@ -5,6 +5,9 @@ from typing import ClassVar
 
 from jtransformer.spec.fields import Checked, number
 
+MOST_LAYERS = 100_000
+"""Beyond any model; a spec's layers are listed one by one in more places than one."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decoder(Checked):
@@ -46,7 +49,7 @@ class EncoderDecoder(Checked):
     """
 
     kind: ClassVar[str] = "encoder_decoder"
-    encoder_layers: int = number(2, minimum=1)
+    encoder_layers: int = number(2, minimum=1, maximum=MOST_LAYERS)
     source_vocabulary: int | None = number(None, minimum=2)
     share_embedding: bool = True
     normalize_memory: bool = False

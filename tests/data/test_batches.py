@@ -11,10 +11,10 @@ from small_corpus import DOCUMENTS, PAIRS, corpus_of, drawn, examples_of, run_of
 from jtransformer.data import (
     TrainingBatches,
     check_batch,
-    count_windows,
     evaluation_batches,
     load,
 )
+from jtransformer.data.rows import fewest_rows
 from jtransformer.spec import (
     DataSpec,
     Learned,
@@ -85,7 +85,8 @@ def test_the_batches_of_record_of_the_embedded_text():
         spec = RunSpec(
             data=DataSpec(length=length), training=TrainingSpec(batch_size=size), seed=seed
         )
-        batches, windows = TrainingBatches(corpus, spec), count_windows(corpus.train, length)
+        batches = TrainingBatches(corpus, spec)
+        windows = batches.rows_per_epoch
         groups = (0, 1), (windows // size,), (10_000,)
         assert tuple(digest(batches[t] for t in group) for group in groups) == hashes
     whole = list(evaluation_batches(corpus, "validation", RunSpec()))
@@ -96,7 +97,7 @@ def test_the_batches_of_record_of_the_embedded_text():
 def test_windows_are_those_that_fit(length):
     for size in range(length + 1, 40):
         fitting = [s for s in range(0, size, length) if s + length + 1 <= size]
-        assert count_windows(stream(TEXT[:size]), length) == len(fitting)
+        assert fewest_rows(stream(TEXT[:size]), text_run(length=length)) == len(fitting)
 
 
 def test_batches_have_one_form():
@@ -145,8 +146,8 @@ def test_windows_are_cut_where_the_split_says():
 
 def test_batch_is_a_function_of_spec_seed_and_index():
     """CKPT-10: a run that was interrupted twice sees what an undisturbed one sees."""
-    steps = 2 * count_windows(PARTS[0], T) // B + 5
     once = training(seed=7)
+    steps = 2 * once.rows_per_epoch // B + 5
     whole = [once[t][:3] for t in range(steps)]
     for start, stop in [(0, steps - 9), (steps - 9, steps - 4), (steps - 4, steps)]:
         life = training(seed=7)

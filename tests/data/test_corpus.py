@@ -6,13 +6,14 @@ import sys
 import numpy as np
 import pytest
 
-from jtransformer.data import Examples, load, required_vocabulary
+from jtransformer.data import Examples, check_batch, load
 from jtransformer.data.ragged import Ragged
 from jtransformer.spec import (
     Bytes,
     Characters,
     DataSpec,
     MaskedLM,
+    RunSpec,
     SpecError,
     TextFile,
     Trained,
@@ -148,12 +149,17 @@ def test_error_a_text_that_is_no_text(tmp_path):
     assert corpus.report.malformed == 1
     text = "".join(corpus.tokenizer.decode(part.ids) for part in parts_of(corpus))
     assert text == "good line\n" * 100
+    path.write_bytes(b"bad \xff line\n" * 50)
+    with pytest.raises(
+        SpecError, match=r"in every part of the text \(50 lines were skipped\), but"
+    ):
+        load(spec_of(path, tokenizer=Characters(), malformed="skip"))
 
 
-def test_required_vocabulary_is_that_of_pieces_and_specials(prose):
-    assert required_vocabulary(load(spec_of(prose))) == 256
-    assert required_vocabulary(load(spec_of(prose), MaskedLM())) == 257
-    assert required_vocabulary(load(spec_of(prose, tokenizer=Trained(pieces=260)))) == 260
+def test_the_vocabulary_is_that_of_pieces_and_specials(prose):
+    assert load(spec_of(prose)).specials.size == 256
+    assert load(spec_of(prose), MaskedLM()).specials.size == 257
+    assert load(spec_of(prose, tokenizer=Trained(pieces=260))).specials.size == 260
 
 
 def test_ragged_rows_come_back():
@@ -190,6 +196,17 @@ def test_documents_are_their_own_reference():
     assert examples.different().tolist() == [0, 1]
     with pytest.raises(ValueError, match="documents and have no source"):
         examples.source(0)
+
+
+def test_error_without_the_package_that_orders_rows(monkeypatch, path):
+    spec = RunSpec(data=spec_of(path))
+    check_batch(load(spec.data), spec)
+    monkeypatch.setitem(sys.modules, "grain", None)
+    with pytest.raises(SpecError) as caught:
+        check_batch(load(spec.data), spec)
+    assert str(caught.value) == (
+        "Training needs the package grain; pip install 'jtransformer[experiments]'."
+    )
 
 
 def test_the_default_corpus_needs_nothing_heavy():

@@ -7,8 +7,9 @@ import pytest
 from small_corpus import DOCUMENTS, PAIRS, corpus_of, drawn, examples_of, run_of, scored, stream
 
 from jtransformer.data import TrainingBatches, evaluation_batches
+from jtransformer.data.fitting import fit
 from jtransformer.data.rows import NO_ROW, OPEN_ROWS, fewest_rows, rows_of
-from jtransformer.spec import CausalLM, MaskedLM, Seq2Seq, SpanCorruption
+from jtransformer.spec import CausalLM, MaskedLM, Seq2Seq, SpanCorruption, SpecError
 
 DOCS, SOURCES = drawn(0, 40, longest=7), drawn(1, 40, longest=5)
 FORMS = {
@@ -93,7 +94,6 @@ def test_law_packed_rows_ask_what_padded_rows_ask(form):
 
 def test_packing_is_tight_and_never_over_full():
     sizes = np.random.default_rng(3).integers(1, 30, 3000)
-    spec = run_of(SpanCorruption(), source=DOCUMENTS, rows="padded", length=64)
     spec = run_of(MaskedLM(), source=DOCUMENTS, rows="packed", length=64)
     part = examples_of([np.zeros(n, np.int32) for n in sizes])
     rows = rows_of(part, corpus_of(spec, part).specials, spec, seed=0)
@@ -175,17 +175,35 @@ def test_a_cut_pair_loses_the_ends_of_both():
 
 
 def test_a_source_that_fills_the_row_leaves_nothing_to_ask_for():
-    targets, sources = [[0, 1]] * 3, [[2] * 5, [3] * 4, [4] * 3]
-    batch = cut(CausalLM(), targets, sources, length=5)
+    part = examples_of([np.array([0, 1], np.int32)] * 3, [np.full(5 - i, 2 + i) for i in range(3)])
+    spec = run_of(CausalLM(), source=PAIRS, rows="padded", too_long="cut", length=5)
+    (kept, *_), report = fit([part] * 3, [np.arange(3)] * 3, spec.data, spec.objective)
+    assert report.too_long == 3 and report.cut == 6
+    batch = next(evaluation_batches(corpus_of(spec, kept), "train", spec))
     assert batch.tokens.tolist() == [[3, 3, 3, 3, 21], [4, 4, 4, 21, 0]]
     assert batch.labels[batch.weights == 1].tolist() == [0, 0, 1]
 
 
-@pytest.mark.parametrize("objective", [MaskedLM(masked=0, random=0), SpanCorruption(density=0.5)])
-def test_other_objectives_cut_the_end_too(objective):
+@pytest.mark.parametrize(
+    ("objective", "source", "length"), [(CausalLM(), PAIRS, 3), (MaskedLM(), DOCUMENTS, 1)]
+)
+def test_error_a_cut_that_leaves_nothing_to_ask_for(objective, source, length):
+    rows = [np.zeros(3, np.int32)]
+    part = examples_of(rows, rows if source == PAIRS else None)
+    spec = run_of(objective, source=source, rows="padded", too_long="cut", length=length)
+    with pytest.raises(SpecError, match="= 'cut' leaves train without an example, as all 1 are"):
+        fit([part] * 3, [np.arange(1)] * 3, spec.data, spec.objective)
+
+
+@pytest.mark.parametrize(
+    ("objective", "kept"),
+    # A masked text has its beginning in the row; what a span drops stands in the target.
+    [(MaskedLM(masked=0, random=0), 3), (SpanCorruption(density=0.5), 4)],
+)
+def test_other_objectives_cut_the_end_too(objective, kept):
     batch = cut(objective, [range(10)], length=4)
     seen = batch.tokens if batch.source is None else np.append(batch.source, batch.labels)
-    assert 3 in set(seen.ravel().tolist()) | {3} and not set(range(4, 10)) & set(seen.ravel())
+    assert {token for token in seen.ravel().tolist() if token < 10} == set(range(kept))
 
 
 def test_a_row_of_nothing():

@@ -204,3 +204,6 @@ def test_error_sources_that_are_too_long(path):
 def test_error_nothing_is_left_when_all_are_skipped(path):
     with pytest.raises(SpecError, match="'skip' leaves train without an example"):
         load(documents(path, TEXTS, length=3, too_long="skip"))
+    rows = [(f"{i:9}", "t") for i in range(300)]
+    with pytest.raises(SpecError, match=r"all \d+ .* data.length=40 or data.source_length=5; use"):
+        load(pairs(path, rows, source_length=5, too_long="skip"), Seq2Seq())

@@ -84,10 +84,11 @@ def test_bounds(cls, name):
         assert getattr(cls(**{name: value}), name) == value
 
 
-@pytest.mark.parametrize(("cls", "name", "hint"), FIELDS)
+@pytest.mark.parametrize(
+    ("cls", "name", "hint"),
+    [param for param in FIELDS if typing.get_origin(param.values[2]) is typing.Literal],
+)
 def test_error_lists_the_allowed_values(cls, name, hint):
-    if typing.get_origin(hint) is not typing.Literal:
-        return
     with pytest.raises(SpecError) as caught:
         cls(**{name: "nonsense"})
     assert (
@@ -136,8 +137,11 @@ def test_specs_are_values(cls):
     assert eval(repr(spec), {one.__name__: one for one in SPECS}) == spec
 
 
-@pytest.mark.parametrize("rate", [1e-300, 1e300])
+@pytest.mark.parametrize("rate", [1e-300, 1e-40, 1e300])
 def test_error_what_single_precision_loses_is_refused(rate):
-    """Both would train with another rate than the one on record: 0, or infinity."""
+    """All would train with another rate than the one on record: 0, or infinity.
+
+    XLA computes with 0 in the place of 1e-40, though float32 has it.
+    """
     with pytest.raises(SpecError, match="is 0 or infinite in float32"):
         OptimizerSpec(learning_rate=rate)

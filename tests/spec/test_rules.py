@@ -9,11 +9,20 @@ from jtransformer.spec import (
     GATED_FFNS,
     Constant,
     DataSpec,
+    DotProduct,
+    Encoder,
+    EncoderDecoder,
+    JsonLines,
     Learned,
     ModelSpec,
+    PrefixDecoder,
+    PrefixLM,
     RunSpec,
+    Seq2Seq,
     SpecError,
+    T5Bias,
     TextFile,
+    TextPairs,
     TrainingSpec,
     WarmupCosine,
     presets,
@@ -58,6 +67,15 @@ def test_error_learned_positions_must_reach_the_length():
         "data.length=33; use at least 33."
     )
     assert RunSpec(**learned(33))
+    source = dict(
+        model=ModelSpec(position=Learned(max_length=10), stack=EncoderDecoder()),
+        data=DataSpec(source=TextPairs(path="x"), rows="padded", length=8, source_length=12),
+        objective=Seq2Seq(),
+    )
+    assert message(RunSpec, **source) == (
+        "model.position.learned.max_length must reach data.source_length, got max_length=10, "
+        "data.source_length=12; use at least 12."
+    )
 
 
 @pytest.mark.parametrize("schedule", [Constant, WarmupCosine])
@@ -68,8 +86,45 @@ def test_error_warmup_must_end_within_the_run(schedule):
     assert RunSpec(schedule=schedule(warmup_steps=7), training=training)
 
 
+def test_error_a_window_that_reaches_no_layer():
+    late = DotProduct(window=4, window_pattern="full,full,window")
+    assert message(ModelSpec, layers=2, attention=late) == (
+        "attention.dot_product.window = 4 would do nothing, as window_pattern 'full,full,window' "
+        "gives it to none of 2 layers; name an earlier one, or leave window out."
+    )
+    assert ModelSpec(layers=3, attention=late)
+    assert ModelSpec(layers=2, attention=late, stack=EncoderDecoder(encoder_layers=3))
+
+
+def test_error_buckets_of_two_directions():
+    few = T5Bias(buckets=2)
+    assert ModelSpec(position=few)
+    for stack in (Encoder(), PrefixDecoder(), EncoderDecoder()):
+        assert "use at least 4" in message(ModelSpec, position=few, stack=stack)
+        assert ModelSpec(position=T5Bias(buckets=4), stack=stack)
+
+
+@pytest.mark.parametrize("heads", ["0", "0.1,", "0.1.2", "²0.1", "0.٣", f"{'9' * 5000}.0"])
+def test_error_heads_off_are_pairs_of_numbers(heads):
+    assert "write layer.head" in message(DotProduct, heads_off=heads)
+
+
 def test_error_a_text_file_needs_a_name():
     assert message(DataSpec, source=TextFile()).startswith("source.text_file.path is empty")
+    unnamed = JsonLines(path="a", field="")
+    assert message(DataSpec, source=unnamed).startswith("source.json_lines.field is empty")
+
+
+def test_error_shares_of_a_prefix_that_is_a_source():
+    pairs = dict(
+        model=ModelSpec(stack=PrefixDecoder()),
+        data=DataSpec(source=TextPairs(path="pairs"), rows="padded"),
+    )
+    assert RunSpec(**pairs, objective=PrefixLM())
+    assert message(RunSpec, **pairs, objective=PrefixLM(largest_prefix=0.5)) == (
+        "objective.prefix_lm.largest_prefix = 0.5 would do nothing with source.kind 'text_pairs', "
+        "whose sources are the prefixes; leave it out."
+    )
 
 
 def test_placements_and_gates_are_known_to_the_model():
@@ -90,6 +145,5 @@ def test_preset_null_and_live():
     run = presets.decoder_lm(width=96, layers=3)
     changed = ModelSpec(width=96, layers=3, heads=6, ffn_width=384)
     assert run == dataclasses.replace(RunSpec(), model=changed)
-    assert presets.decoder_lm(width=50).model.heads == 1
     for width in (0, -16, True):
         assert message(presets.decoder_lm, width=width).startswith("width must be")

@@ -67,8 +67,8 @@ def translation(*, width: int = 64, layers: int = 2) -> RunSpec:
     """The recipe of Vaswani et al. 2017 in small, on pairs that need no download.
 
     `transformer_base` with its dropout, Adam(0.9, 0.98, 1e-9) without clipping or decay, the
-    schedule of the paper at its factor of 1, label smoothing 0.1. The pairs are sequences of 16
-    words and their reversal; give `data.source` and `model.vocabulary` for pairs of your own.
+    schedule of the paper at its factor of 1, label smoothing 0.1. The pairs are 4 to 12 words out
+    of 16 and their reversal; give `data.source` and `model.vocabulary` for pairs of your own.
 
     Args:
         width: As for `decoder_lm`.
