@@ -3,18 +3,24 @@
 from jtransformer.accounting.activations import activation_bytes
 from jtransformer.accounting.caches import cache_bytes
 from jtransformer.accounting.flops import Flops, flops
+from jtransformer.accounting.knobs import KNOBS
 from jtransformer.accounting.leaves import Leaf, leaves
 from jtransformer.accounting.match import Match, match
 from jtransformer.accounting.memory import Memory, memory, optimizer_numbers
 from jtransformer.accounting.parameters import Parameters, parameters
+from jtransformer.accounting.quantities import OF_PARAMETERS, QUANTITIES, Quantity, quantity
 from jtransformer.accounting.rows import RowLengths, row_lengths
 
 __all__ = [
+    "KNOBS",
+    "OF_PARAMETERS",
+    "QUANTITIES",
     "Flops",
     "Leaf",
     "Match",
     "Memory",
     "Parameters",
+    "Quantity",
     "RowLengths",
     "activation_bytes",
     "cache_bytes",
@@ -24,5 +30,6 @@ __all__ = [
     "memory",
     "optimizer_numbers",
     "parameters",
+    "quantity",
     "row_lengths",
 ]

@@ -23,6 +23,7 @@ from jtransformer.accounting.costs import (
 )
 from jtransformer.accounting.stacks import stacks_of
 from jtransformer.spec import Classifier, Embedder, Encoder, ModelSpec, SpecError, TokenHead
+from jtransformer.spec.fields import LARGEST
 
 TRAINING_PER_FORWARD = 3
 
@@ -129,11 +130,14 @@ def check_lengths(model: ModelSpec, length: int, source_length: int | None) -> i
     """Returns the length of the source, 0 where there is none.
 
     Raises:
-        SpecError: If a length is below 1, or a source length is given to a model without one.
+        SpecError: If a length is below 1 or beyond what a field may hold, or a source length is
+            given to a model without one.
     """
     for name, value in (("length", length), ("source_length", source_length)):
         if value is not None and value < 1:
             raise SpecError(name, f"must be at least 1, got {value}.")
+        if value is not None and value > LARGEST:
+            raise SpecError(name, f"must not exceed {LARGEST}.")
     if source_length is not None and not model.has_encoder:
         raise SpecError(
             "source_length",

@@ -245,6 +245,8 @@ def test_null_what_costs_nothing():
 def test_error_lengths():
     with pytest.raises(SpecError, match="length must be at least 1, got 0"):
         flops(ModelSpec(), length=0)
+    with pytest.raises(SpecError, match="length must not exceed 9223372036854775807"):
+        flops(ModelSpec(), length=10**600)
     with pytest.raises(
         SpecError, match="source_length = 4 would do nothing with stack.kind 'decod"
     ):
