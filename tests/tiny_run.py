@@ -3,11 +3,13 @@
 import dataclasses
 import json
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from quickly import quickly
 
+from jtransformer import records
 from jtransformer.spec import (
     DataSpec,
     Encoder,
@@ -70,16 +72,30 @@ def program(spec: RunSpec, programs: dict) -> Any:
 
     key = program_key(spec)
     if key not in programs:
-        made = Program(spec)
-        made.start, made.evaluate = quickly(made._start), quickly(made._evaluate)
-        made.update = quickly(made._update, donate_argnums=0)
-        programs[key] = made
+        programs[key] = Program(spec, quickly)
     return programs[key]
 
 
 def with_seed(spec: RunSpec, seed: int) -> RunSpec:
     """Returns the same run with another seed."""
     return dataclasses.replace(spec, seed=seed)
+
+
+def stop_after(updates: int) -> Callable[[], bool]:
+    """Returns a should_stop that asks to stop after so many updates."""
+    asked = iter(range(10**9))
+    return lambda: next(asked) >= updates
+
+
+def deterministic(directory: pathlib.Path) -> tuple[dict, list[dict]]:
+    """Returns the status and the rows of a run, without what a clock has in them."""
+    files = records.RunFiles(directory)
+    status = records.read_json(files.status)
+    status.pop("timing")
+    rows = records.read_rows(files.metrics)
+    for row in rows:
+        row.pop("tokens_per_second")
+    return status, rows
 
 
 CONFIG = '''"""Does a <b>wider</b> network help?"""

@@ -30,7 +30,7 @@ from jtransformer.functional._weights import (
     weighted_values,
 )
 from jtransformer.functional.attention_backends import attention_backend, fused, refusal
-from jtransformer.functional.dropout import dropout
+from jtransformer.functional.dropout import dropout, may_drop
 from jtransformer.functional.visibility import Visibility
 
 
@@ -43,7 +43,7 @@ def dot_product_attention(
     bias: Float[Array, "..."] | None = None,
     scale: float | None = None,
     soft_cap: float | None = None,
-    dropout_rate: float = 0.0,
+    dropout_rate: float | Float[Array, ""] = 0.0,
     key: PRNGKeyArray | None = None,
     heads_on: Bool[Array, " N"] | None = None,
     backend: Literal["auto", "plain", "fused", "blockwise"] = "auto",
@@ -87,7 +87,7 @@ def dot_product_attention(
         _require_one_per_head(heads_on, shape[1])
     mask = _fitted_mask(mask, shape)
     bias = None if bias is None else fitted(bias, shape, "bias")
-    drops = key is not None and dropout_rate > 0
+    drops = key is not None and may_drop(dropout_rate)
     chosen = backend
     if chosen == "auto":
         chosen = attention_backend(
@@ -160,12 +160,12 @@ def attention_weights(
     return weights_BNTS.astype(q.dtype)
 
 
-def _require_options(soft_cap: float | None, dropout_rate: float) -> None:
+def _require_options(soft_cap: float | None, dropout_rate: float | Array) -> None:
     if soft_cap is not None and not 0 < soft_cap < math.inf:
         raise ValueError(
             f"soft_cap must be positive and finite, got {soft_cap}; None means no cap."
         )
-    if not 0 <= dropout_rate < 1:
+    if not isinstance(dropout_rate, Array) and not 0 <= dropout_rate < 1:
         raise ValueError(f"dropout_rate must lie in [0, 1), got dropout_rate={dropout_rate}.")
 
 

@@ -19,6 +19,7 @@ from jax import ShapeDtypeStruct
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jtransformer.functional._arrays import statistics_dtype
+from jtransformer.functional.dropout import may_drop
 from jtransformer.functional.visibility import Visibility
 
 Backend = Literal["plain", "fused", "blockwise"]
@@ -39,7 +40,7 @@ def attention_backend(
     mask: Bool[Array | ShapeDtypeStruct, "..."] | Visibility | None = None,
     bias: Float[Array | ShapeDtypeStruct, "..."] | None = None,
     soft_cap: float | None = None,
-    dropout_rate: float = 0.0,
+    dropout_rate: float | Float[Array, ""] = 0.0,
     key: PRNGKeyArray | None = None,
     platform: str | None = None,
 ) -> Backend:
@@ -66,7 +67,7 @@ def attention_backend(
     Returns:
         The name of the backend.
     """
-    drops = key is not None and dropout_rate > 0
+    drops = key is not None and may_drop(dropout_rate)
     allowed = refusal("fused", q, k, v, soft_cap=soft_cap, drops=drops) is None
     if allowed and has_cudnn(platform) and cudnn_computes(q, k, mask=mask, bias=bias):
         return "fused"

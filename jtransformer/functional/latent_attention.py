@@ -38,7 +38,7 @@ def latent_attention(
     mask: Bool[Array, "..."] | Visibility | None = None,
     bias: Float[Array, "..."] | None = None,
     scale: float | None = None,
-    dropout_rate: float = 0.0,
+    dropout_rate: float | Float[Array, ""] = 0.0,
     key: PRNGKeyArray | None = None,
     form: Literal["expanded", "absorbed"] = "expanded",
 ) -> Float[Array, "B T N Hv"]:

@@ -44,8 +44,8 @@ def cross_entropy(
     labels: Int[Array, "*batch"],
     weights: Real[Array, "*batch"] | Bool[Array, "*batch"] | None = None,
     *,
-    label_smoothing: float = 0.0,
-    z_loss: float = 0.0,
+    label_smoothing: float | Float[Array, ""] = 0.0,
+    z_loss: float | Float[Array, ""] = 0.0,
     reference: Float[Array, " V"] | None = None,
 ) -> CrossEntropy:
     """Sums the cross-entropy of the labels, and what is needed to report it.
@@ -61,8 +61,9 @@ def cross_entropy(
             outside 0 … V - 1 makes the loss NaN, never that of another token.
         weights: Weight of each position; None is 1 everywhere. A weight of 0 silences its
             position, even one with NaN logits, in the value and in the gradient.
-        label_smoothing: Share of the target that is spread over the vocabulary, in [0, 1).
-        z_loss: Factor of the squared log Z, at least 0.
+        label_smoothing: Share of the target that is spread over the vocabulary, in [0, 1). One
+            given as an array is not checked, and one program serves all its values.
+        z_loss: Factor of the squared log Z, at least 0; likewise.
         reference: Probability of each token under which the smoothed share is spread; None is
             uniform. It is used as it is and should sum to 1. A label keeps its own entry on
             top: its target is `1 - label_smoothing + label_smoothing reference[label]`.
@@ -81,7 +82,7 @@ def cross_entropy(
         )
     dtype = statistics_dtype(logits)
     raised = logits.astype(dtype)
-    label_smoothing, z_loss = float(label_smoothing), float(z_loss)
+    smoothing, z_factor = _factor(label_smoothing, dtype), _factor(z_loss, dtype)
     is_token, labels = _within(labels, logits.shape[-1])
     if weights is None:
         weights = jnp.ones(labels.shape, dtype)
@@ -96,12 +97,12 @@ def cross_entropy(
     log_z = jax.nn.logsumexp(raised, axis=-1)
     nll = log_z - label_logit
     loss = nll
-    if label_smoothing:
+    if smoothing is not None:
         spread = _spread(raised, log_z, reference)
-        loss = (1 - label_smoothing) * nll + label_smoothing * spread
+        loss = (1 - smoothing) * nll + smoothing * spread
     z = jnp.square(log_z)
-    if z_loss:
-        loss = loss + z_loss * z
+    if z_factor is not None:
+        loss = loss + z_factor * z
 
     # A silenced position has been given finite logits and a label, so 0 times it is 0.
     return CrossEntropy(
@@ -119,8 +120,8 @@ def chunked_cross_entropy(
     *,
     head: Callable[[Float[Array, "R D"]], Float[Array, "R V"]],
     chunk_size: int = 1024,
-    label_smoothing: float = 0.0,
-    z_loss: float = 0.0,
+    label_smoothing: float | Float[Array, ""] = 0.0,
+    z_loss: float | Float[Array, ""] = 0.0,
     reference: Float[Array, " V"] | None = None,
 ) -> CrossEntropy:
     """Computes `cross_entropy(head(hidden), ...)` without ever holding all of the logits.
@@ -235,6 +236,13 @@ def _of_rows(
     return of_rows
 
 
+def _factor(value: float | Array, dtype: Any) -> float | Array | None:
+    """Returns a factor that can be multiplied with numbers of a dtype; None where it is 0."""
+    if isinstance(value, Array):
+        return value.astype(dtype)
+    return float(value) or None
+
+
 def _is_low(x: Array) -> bool:
     return jnp.issubdtype(x.dtype, jnp.floating) and raised_dtype(x.dtype) != x.dtype
 
@@ -252,13 +260,13 @@ def _check(
     logits: Array,
     labels: Array,
     weights: Array | None,
-    label_smoothing: float,
-    z_loss: float,
+    label_smoothing: float | Array,
+    z_loss: float | Array,
 ) -> None:
     if not jnp.issubdtype(labels.dtype, jnp.integer):
         raise ValueError(f"labels must be integers, got dtype={labels.dtype}; give token ids.")
     _check_positions(logits, labels, weights, of="logits")
-    if not 0 <= label_smoothing < 1:
+    if not isinstance(label_smoothing, Array) and not 0 <= label_smoothing < 1:
         raise ValueError(f"label_smoothing must lie in [0, 1), got {label_smoothing}.")
-    if not z_loss >= 0:
+    if not isinstance(z_loss, Array) and not z_loss >= 0:
         raise ValueError(f"z_loss must be at least 0, got {z_loss}.")

@@ -38,7 +38,7 @@ def relative_attention(
     key_positions: Int[Array, "#B S"],
     mask: Bool[Array, "..."] | Visibility | None = None,
     scale: float | None = None,
-    dropout_rate: float = 0.0,
+    dropout_rate: float | Float[Array, ""] = 0.0,
     key: PRNGKeyArray | None = None,
 ) -> Float[Array, "B T N Hv"]:
     """Reads values with scores, and if wanted values, that know how far away a key is.

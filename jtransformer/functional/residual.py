@@ -42,7 +42,7 @@ def residual(
     norm_out: Transform | None = None,
     branch_scale: float | Float[Array, "..."] = 1.0,
     stream_scale: float | Float[Array, "..."] = 1.0,
-    dropout_rate: float = 0.0,
+    dropout_rate: float | Float[Array, ""] = 0.0,
     key: PRNGKeyArray | None = None,
 ) -> Float[Array, "*batch D"]:
     """Adds a sublayer to the stream.
@@ -80,7 +80,7 @@ def parallel_residual(
     norm_out: Transform | None = None,
     branch_scale: float | Float[Array, "..."] = 1.0,
     stream_scale: float | Float[Array, "..."] = 1.0,
-    dropout_rate: float = 0.0,
+    dropout_rate: float | Float[Array, ""] = 0.0,
     key: PRNGKeyArray | None = None,
 ) -> Float[Array, "*batch D"]:
     """Adds several sublayers that all read the same stream.
@@ -142,7 +142,11 @@ def _normed(x: Array, norm: Transform | None) -> Array:
 
 
 def _finished(
-    branch: Array, x: Array, norm: Transform | None, rate: float, key: PRNGKeyArray | None
+    branch: Array,
+    x: Array,
+    norm: Transform | None,
+    rate: float | Array,
+    key: PRNGKeyArray | None,
 ) -> Array:
     """Returns a branch as it enters the sum, but for its factor."""
     branch = _normed(branch, norm).astype(x.dtype)

@@ -2,12 +2,14 @@
 
 from jtransformer.modules.cache import DecodingCache
 from jtransformer.modules.convert import stack_layers, unstack_layers
+from jtransformer.modules.dropping import DropoutRates
 from jtransformer.modules.empty_cache import empty_cache
 from jtransformer.modules.initial import Initialiser, initial_values, initialiser, keys_at
 from jtransformer.modules.transformer import Output, Transformer, build
 
 __all__ = [
     "DecodingCache",
+    "DropoutRates",
     "Initialiser",
     "Output",
     "Transformer",

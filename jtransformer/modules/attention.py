@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from jtransformer import functional as F
 from jtransformer.modules.context import LayerCache, Own, Shared, View, seen
-from jtransformer.modules.initial import dropout_key
+from jtransformer.modules.dropping import drop_at
 from jtransformer.modules.layers import Kernel, Parameterised, Scale, Table
 from jtransformer.modules.parts import Part
 from jtransformer.modules.positions import position_plan
@@ -73,9 +73,9 @@ class Attention(Parameterised):
 
     def drops(self, shared: Shared, own: Own, name: str) -> dict[str, Any]:
         """Returns the arguments of dropout on the weights."""
-        rate = self.spec.dropout.attention
         names = (self.part.scope, "layer", name, "weights")
-        return {"dropout_rate": rate, "key": dropout_key(shared.key, rate, names, own.layer)}
+        drop = drop_at(self.spec, shared.dropping, "attention", names, own.layer)
+        return {"dropout_rate": drop.rate, "key": drop.key}
 
 
 def inner_epsilon(spec: ModelSpec) -> float:

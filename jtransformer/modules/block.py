@@ -4,7 +4,7 @@ Sources: those of `jtransformer.functional.residual`.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from jtransformer import functional as F
 from jtransformer.modules.attention import Attended, CrossAttention
 from jtransformer.modules.attention_kinds import self_attention
 from jtransformer.modules.context import LayerCache, Own, Shared
-from jtransformer.modules.initial import dropout_key
+from jtransformer.modules.dropping import Drop, drop_at
 from jtransformer.modules.layers import FeedForward, Norm, branch_scale
 from jtransformer.modules.parts import Part, deepnorm_of
 from jtransformer.spec import EncoderDecoder, ModelSpec
@@ -94,7 +94,7 @@ class Block(nn.Module):
 
         def feeding(y: Array) -> Array:
             self.keep(kept, "ffn/input", y)
-            out, activation = FeedForward(spec, name="ffn")(y, self.key("ffn", "ffn", shared, own))
+            out, activation = FeedForward(spec, name="ffn")(y, self.drop("ffn", "ffn", shared, own))
             self.keep(kept, "ffn/activation", activation)
             self.keep(kept, "ffn/output", out)
             return out
@@ -122,10 +122,10 @@ class Block(nn.Module):
             return shared
         return shared._replace(memory=Norm(self.spec, name="memory_norm")(shared.memory))
 
-    def key(self, name: str, what: str, shared: Shared, own: Own) -> Array | None:
-        """Returns the key of the dropout on a branch ("residual") or on hidden units ("ffn")."""
-        rate = self.spec.dropout.ffn if what == "ffn" else self.spec.dropout.residual
-        return dropout_key(shared.key, rate, (self.part.scope, "layer", name, what), own.layer)
+    def drop(self, name: str, what: Literal["ffn", "residual"], shared: Shared, own: Own) -> Drop:
+        """Returns the dropout on a branch ("residual") or on hidden units ("ffn")."""
+        names = (self.part.scope, "layer", name, what)
+        return drop_at(self.spec, shared.dropping, what, names, own.layer)
 
     def norms(self, name: str) -> dict[str, Norm]:
         return {slot: Norm(self.spec, name=f"{name}_{slot}") for slot in self.spec.norm_slots}
@@ -135,7 +135,7 @@ class Block(nn.Module):
         return self.spec.stream_scale if factors is None else factors.stream_scale
 
     def wired(self, name: str, sublayer: Sublayer, x: Array, shared: Shared, own: Own) -> Array:
-        norms = self.norms(name)
+        norms, drop = self.norms(name), self.drop(name, "residual", shared, own)
         return F.residual(
             x,
             sublayer,
@@ -144,8 +144,8 @@ class Block(nn.Module):
             norm_out=norms.get("norm_out"),
             branch_scale=branch_scale(self.spec, f"{name}_branch_scale"),
             stream_scale=self.stream_scale(),
-            dropout_rate=self.spec.dropout.residual,
-            key=self.key(name, "residual", shared, own),
+            dropout_rate=drop.rate,
+            key=drop.key,
         )
 
     def wired_together(
@@ -164,11 +164,11 @@ class Block(nn.Module):
         def finished(name: str, sublayer: Sublayer) -> Sublayer:
             norm = norms[name].get("norm_branch")
             scale = branch_scale(spec, f"{name}_branch_scale")
-            key = self.key(name, "residual", shared, own)
+            drop = self.drop(name, "residual", shared, own)
 
             def branch(y: Array) -> Array:
                 out = sublayer(y) if norm is None else norm(sublayer(y))
-                out = F.dropout(out, rate=spec.dropout.residual, key=key)
+                out = F.dropout(out, rate=drop.rate, key=drop.key)
                 return out * jnp.broadcast_to(jnp.asarray(scale, out.dtype), out.shape)
 
             return branch

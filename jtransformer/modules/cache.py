@@ -91,7 +91,7 @@ class DecodingCache:
         layers = [self.layers] if self.stacked else self.layers
         return sum(_nbytes(layer) for layer in layers)
 
-    def rows(self, indices: Int[Array, " R"]) -> "DecodingCache":
+    def rows(self, indices: Int[Array, " rows"]) -> "DecodingCache":
         """Picks rows of the batch, in any order and any number of times, as a beam search does.
 
         Args:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from jtransformer import functional as F
+from jtransformer.modules.dropping import Dropping
 from jtransformer.modules.parts import Part
 from jtransformer.modules.positions import position_plan
 from jtransformer.spec import DotProduct, ModelSpec
@@ -56,7 +57,7 @@ class Shared(NamedTuple):
         bias_table: Table of the stack's position bias, with caches.
         memory: Last states of the encoder, `B S D`; None where they are in the caches.
         memory_mask: Which of them each token sees.
-        key: Key of the dropout.
+        dropping: What is dropped; None is nothing.
     """
 
     positions: Array
@@ -67,7 +68,7 @@ class Shared(NamedTuple):
     bias_table: Array | None
     memory: Array | None
     memory_mask: F.Visibility | None
-    key: Array | None
+    dropping: Dropping | None
 
 
 class Own(NamedTuple):
@@ -84,6 +85,32 @@ class Own(NamedTuple):
     windowed: Array | None
     heads_on: Array | None
     cache: LayerCache | None
+
+
+def memory_mask(
+    T: int,
+    S: int,
+    source_valid: Array | None,
+    segments: tuple[Array | None, Array | None] = (None, None),
+) -> F.Visibility | None:
+    """Returns which states of the memory a target sees; a target's own padding has no part in it.
+
+    Args:
+        T: Tokens of the target.
+        S: Tokens of the source.
+        source_valid: Which of them are real; None is all.
+        segments: Documents of the target's tokens and of the source's; None is one.
+    """
+    if source_valid is None and segments[0] is None:
+        return None
+    return F.Visibility(
+        jnp.zeros((1, T), jnp.int32),
+        jnp.zeros((1, S), jnp.int32),
+        causal=False,
+        query_segments=segments[0],
+        key_segments=segments[1],
+        key_valid=source_valid,
+    )
 
 
 def windows(spec: ModelSpec, part: Part) -> tuple[bool, ...]:

@@ -20,7 +20,7 @@ SMALLEST_SQUARE = 1e-24
 """Added to a squared length before a vector is divided by its length."""
 
 
-class Read(NamedTuple):
+class HeadOutput(NamedTuple):
     """What a head returns: its scores and what stands for the whole sequence, each or None."""
 
     logits: Array | None
@@ -33,7 +33,7 @@ def read(
     *,
     table: Float[Array, "V D"],
     valid: Bool[Array, "B T"] | None,
-) -> Read:
+) -> HeadOutput:
     """Computes what the head of a model returns, made in the module that is being called.
 
     Args:
@@ -51,14 +51,14 @@ def read(
         pooled = jnp.tanh(F.linear(first, *dense()))
     match head:
         case TokenHead():
-            return Read(_token_logits(spec, head, hidden, table), pooled)
+            return HeadOutput(_token_logits(spec, head, hidden, table), pooled)
         case Classifier(classes=classes):
             assert pooled is not None
             kernel = Kernel(spec, (spec.width, classes), bias=True, name="head")
-            return Read(F.linear(pooled, *kernel()), pooled)
+            return HeadOutput(F.linear(pooled, *kernel()), pooled)
         case Tagger(classes=classes):
             kernel = Kernel(spec, (spec.width, classes), bias=True, name="head")
-            return Read(F.linear(hidden, *kernel()), pooled)
+            return HeadOutput(F.linear(hidden, *kernel()), pooled)
         case Embedder(embedding_width=width, unit_length=unit_length):
             assert pooled is not None
             if width is not None:
@@ -66,7 +66,7 @@ def read(
             if unit_length:
                 one = jnp.ones((), pooled.dtype)
                 pooled = F.scale_norm(pooled, one, epsilon=SMALLEST_SQUARE)
-            return Read(None, pooled)
+            return HeadOutput(None, pooled)
 
 
 def _token_logits(spec: ModelSpec, head: TokenHead, hidden: Array, table: Array) -> Array:

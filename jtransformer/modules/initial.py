@@ -31,6 +31,7 @@ from jtransformer.spec import DynamicTanh, LayerScale, ModelSpec, ReZero, RMSNor
 SMALL_DEVIATION = 0.02
 """Of BERT and GPT-2."""
 LAYER, STACKED = "layer_", "layers"
+"""What encloses the parameters of one layer, before its index; and of all layers, stacked."""
 ATTENTIONS = ("attention", "cross_attention")
 RESIDUAL_OUTPUTS = (
     ("attention", "out"),

@@ -6,9 +6,10 @@ Parameter paths are public: checkpoints, golden files and other people's code re
 import flax.linen as nn
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from jtransformer import functional as F
+from jtransformer.modules.dropping import NO_DROP, Drop
 from jtransformer.modules.initial import initialiser
 from jtransformer.spec import (
     DynamicTanh,
@@ -120,13 +121,13 @@ class FeedForward(Parameterised):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "B T D"], key: PRNGKeyArray | None = None
+        self, x: Float[Array, "B T D"], drop: Drop = NO_DROP
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B T F"]]:
         """Computes the sublayer, and what its activation gave before any dropout.
 
         Args:
             x: What it reads.
-            key: Key of the dropout on the hidden units; None drops none.
+            drop: Dropout on the hidden units.
         """
         spec = self.spec
         D, Fw = spec.width, spec.ffn_width
@@ -136,7 +137,7 @@ class FeedForward(Parameterised):
         def activation(hidden: Array) -> Array:
             # A hidden unit with a gate is zero, or scaled, where its gate is.
             activations.append(kind.activation(hidden))
-            return F.dropout(activations[0], rate=spec.dropout.ffn, key=key)
+            return F.dropout(activations[0], rate=drop.rate, key=drop.key)
 
         def weights(name: str, *shape: int) -> tuple[Array, Array | None]:
             return Kernel(spec, shape, bias=spec.ffn_bias, name=name)()

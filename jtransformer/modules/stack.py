@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from jtransformer import functional as F
 from jtransformer.modules.block import Block
 from jtransformer.modules.context import LayerCache, Own, Shared, View, heads_on, windows
-from jtransformer.modules.initial import dropout_key
+from jtransformer.modules.dropping import Dropping, drop_at
 from jtransformer.modules.intermediates import within
 from jtransformer.modules.layers import Norm, Table
 from jtransformer.modules.parts import Part
@@ -42,7 +42,7 @@ class Reads(NamedTuple):
         memory: Last states of the encoder; None where they are in the caches, or not needed.
         memory_mask: Which of them each token sees.
         caches: Caches of the layers, as `DecodingCache.layers`; None is none.
-        key: Key of the dropout; None drops nothing.
+        dropping: What is dropped; None is nothing.
     """
 
     positions: Array
@@ -52,7 +52,7 @@ class Reads(NamedTuple):
     memory: Array | None = None
     memory_mask: F.Visibility | None = None
     caches: Any = None
-    key: Array | None = None
+    dropping: Dropping | None = None
 
 
 class Through(NamedTuple):
@@ -94,8 +94,8 @@ def through(spec: ModelSpec, part: Part, x: Array, reads: Reads, wanted: frozens
     x = _with_positions(spec, part, x, reads.positions)
     if spec.embedding_norm:
         x = Norm(spec, name="embedding_norm")(x)
-    rate = spec.dropout.embedding
-    x = F.dropout(x, rate=rate, key=dropout_key(reads.key, rate, (part.scope, "embedding")))
+    drop = drop_at(spec, reads.dropping, "embedding", (part.scope, "embedding"))
+    x = F.dropout(x, rate=drop.rate, key=drop.key)
     kept = {"embedded": x}
     shared = _shared(spec, part, reads)
     layers = _scan if spec.scan_layers else _loop
@@ -136,7 +136,7 @@ def _shared(spec: ModelSpec, part: Part, reads: Reads) -> Shared:
         bias_table=table,
         memory=reads.memory,
         memory_mask=reads.memory_mask,
-        key=reads.key,
+        dropping=reads.dropping,
     )
     if reads.caches is not None:
         return shared
@@ -184,7 +184,7 @@ def _loop(
     for layer, windowed in enumerate(windows(spec, part)):
         name = f"layer_{layer}"
         own = Own(
-            layer=None if shared.key is None else jnp.asarray(layer, jnp.int32),
+            layer=None if shared.dropping is None else jnp.asarray(layer, jnp.int32),
             windowed=None,
             heads_on=heads_on(spec, layer),
             cache=None if caches is None else caches[layer],
@@ -205,7 +205,7 @@ def _scan(
     on = [heads_on(spec, layer) for layer in range(L)]
     all_on = jnp.ones(spec.heads, bool)
     own = Own(
-        layer=None if shared.key is None else jnp.arange(L, dtype=jnp.int32),
+        layer=None if shared.dropping is None else jnp.arange(L, dtype=jnp.int32),
         windowed=jnp.array(with_window) if mixed else None,
         heads_on=None
         if all(heads is None for heads in on)

@@ -17,6 +17,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from jtransformer import functional as F
 from jtransformer.modules import heads
 from jtransformer.modules.cache import DecodingCache, Step
+from jtransformer.modules.context import memory_mask
+from jtransformer.modules.dropping import DropoutRates, Dropping
 from jtransformer.modules.initial import initial_values
 from jtransformer.modules.inputs import Call, check_call, positions_of
 from jtransformer.modules.intermediates import wanted, within
@@ -100,6 +102,7 @@ class Transformer(nn.Module):
         source_embeddings: Float[Array, "B S D"] | None = None,
         cache: DecodingCache | None = None,
         key: PRNGKeyArray | None = None,
+        dropout_rates: DropoutRates | None = None,
         intermediates: Sequence[str] = (),
     ) -> Output:
         """Computes the scores of the head, and what else is asked for.
@@ -123,6 +126,7 @@ class Transformer(nn.Module):
             source_embeddings: The same, in the place of `source`.
             cache: What earlier calls left, from `empty_cache`.
             key: Key of the dropout; None is evaluation, which drops nothing.
+            dropout_rates: In the place of those of the spec that are not 0.
             intermediates: Names of values to return, or patterns of them; see
                 `jtransformer.modules.intermediates`.
 
@@ -144,9 +148,10 @@ class Transformer(nn.Module):
             source_embeddings=source_embeddings,
             cache=cache,
         )
-        return self.answer(call, key, wanted(self.spec, intermediates, call))
+        dropping = None if key is None else Dropping(key, dropout_rates)
+        return self.answer(call, dropping, wanted(self.spec, intermediates, call))
 
-    def answer(self, call: Call, key: Array | None, names: tuple[str, ...]) -> Output:
+    def answer(self, call: Call, dropping: Dropping | None, names: tuple[str, ...]) -> Output:
         """Answers a call that has been put together."""
         spec, (encoder, main) = self.spec, parts_of(self.spec)
         check_call(spec, call)
@@ -156,11 +161,11 @@ class Transformer(nn.Module):
         if encoder is not None and call.source_shape is not None:
             x = self.source_embedded(call, table_VD)
             positions = positions_of(x.shape[1], call.source_positions, call.source_valid)
-            reads = Reads(positions, call.source_valid, call.source_segments, key=key)
+            reads = Reads(positions, call.source_valid, call.source_segments, dropping=dropping)
             memory, _ = self.passed(encoder, x, reads, names, kept)
         step = None if call.cache is None else advanced(call)
         x = self.embedded(call, table_VD)
-        reads = reads_of(call, step, memory, key)
+        reads = reads_of(call, step, memory, dropping)
         hidden, caches = self.passed(main, x, reads, names, kept)
         found = heads.read(spec, hidden, table=table_VD, valid=call.valid)
         return Output(
@@ -231,7 +236,9 @@ def advanced(call: Call) -> Step:
     )
 
 
-def reads_of(call: Call, step: Step | None, memory: Array | None, key: Array | None) -> Reads:
+def reads_of(
+    call: Call, step: Step | None, memory: Array | None, dropping: Dropping | None
+) -> Reads:
     """Gathers what the main stack reads, from the call or from what its cache has kept."""
     T = call.shape[1]
     mask = None
@@ -250,7 +257,7 @@ def reads_of(call: Call, step: Step | None, memory: Array | None, key: Array | N
             prefix_length=call.prefix_length,
             memory=memory,
             memory_mask=mask,
-            key=key,
+            dropping=dropping,
         )
     return Reads(
         step.positions,
@@ -259,33 +266,7 @@ def reads_of(call: Call, step: Step | None, memory: Array | None, key: Array | N
         memory=memory,
         memory_mask=mask,
         caches=step.cache.layers,
-        key=key,
-    )
-
-
-def memory_mask(
-    T: int,
-    S: int,
-    source_valid: Array | None,
-    segments: tuple[Array | None, Array | None] = (None, None),
-) -> F.Visibility | None:
-    """Returns which states of the memory a target sees; a target's own padding has no part in it.
-
-    Args:
-        T: Tokens of the target.
-        S: Tokens of the source.
-        source_valid: Which of them are real; None is all.
-        segments: Documents of the target's tokens and of the source's; None is one.
-    """
-    if source_valid is None and segments[0] is None:
-        return None
-    return F.Visibility(
-        jnp.zeros((1, T), jnp.int32),
-        jnp.zeros((1, S), jnp.int32),
-        causal=False,
-        query_segments=segments[0],
-        key_segments=segments[1],
-        key_valid=source_valid,
+        dropping=dropping,
     )
 
 

@@ -2,7 +2,10 @@
 
 from jtransformer.training.averages import average
 from jtransformer.training.checkpoints import Checkpoints, describe, digest
+from jtransformer.training.choice import Choice, Wish
 from jtransformer.training.environment import check_same_environment, environment
+from jtransformer.training.execution import LOOP, MODES, Execution
+from jtransformer.training.group import Ended
 from jtransformer.training.hooks import Hooks, Interrupted
 from jtransformer.training.matrices import decayed, layer_matrix
 from jtransformer.training.optimizer import transformation
@@ -20,7 +23,12 @@ from jtransformer.training.schedules import Hyperparameters, hyperparameters, le
 from jtransformer.training.trainer import Trainer, run
 
 __all__ = [
+    "LOOP",
+    "MODES",
     "Checkpoints",
+    "Choice",
+    "Ended",
+    "Execution",
     "Hooks",
     "Hyperparameters",
     "Interrupted",
@@ -28,6 +36,7 @@ __all__ = [
     "Tally",
     "TrainState",
     "Trainer",
+    "Wish",
     "average",
     "check_same_environment",
     "decayed",

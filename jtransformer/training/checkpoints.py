@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import shutil
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -24,7 +25,9 @@ NEWEST_KEPT = 2
 METRIC = "validation_nll"
 REASON_LENGTH = 200
 """Characters that are kept of what orbax says of a damaged step; it says kilobytes."""
+
 Leaves = dict[str, dict[str, Any]]
+"""Shape, dtype and digest of every array, by path."""
 
 
 class Checkpoints:
@@ -77,34 +80,48 @@ class Checkpoints:
         Raises:
             SpecError: If a checkpoint belongs to another run.
         """
-        for step in sorted(self._manager.all_steps(), reverse=True):
+        for step in reversed(self.steps()):
             try:
-                return step, self._restore(step, like)
+                return step, self.restore(step, like)
             except SpecError:
                 raise
-            # orbax raises many types, bare Exception among them, for a damaged step.
-            except Exception as error:
-                self._set_aside(step, f"{type(error).__name__}: {error}"[:REASON_LENGTH])
+            except ValueError as error:
+                self._set_aside(step, str(error))
                 self._manager.reload()
         return None
 
     def discard(self) -> None:
         """Sets every checkpoint aside, for a run that has to start again."""
         for step in self.steps():
-            self._set_aside(step, "its run starts again")
+            self._move_away(step)
         self._manager.reload()
 
     def restore(self, step: int, like: Any) -> Any:
         """Restores one step.
 
+        Args:
+            step: One of `steps()`.
+            like: Tree of the shapes and dtypes to expect.
+
+        Returns:
+            The state, arrays in host memory.
+
         Raises:
             FileNotFoundError: If there is no such step; the existing ones are named.
+            SpecError: If it belongs to another run, or holds another tree.
+            ValueError: If it is damaged.
         """
-        steps = sorted(self._manager.all_steps())
+        steps = self.steps()
         if step not in steps:
             where = self._files.checkpoints
             raise FileNotFoundError(f"{where} holds no step {step}; it has {steps}.")
-        return self._restore(step, like)
+        try:
+            return self._restore(step, like)
+        except SpecError:
+            raise
+        # orbax raises many types, bare Exception among them, for a damaged step.
+        except Exception as error:
+            raise ValueError(f"{type(error).__name__}: {error}"[:REASON_LENGTH]) from error
 
     def steps(self) -> list[int]:
         """Returns the steps on disk, oldest first."""
@@ -169,19 +186,24 @@ class Checkpoints:
                 self._set_aside(int(path.parts[-3]), f"unreadable metrics ({error})")
 
     def _set_aside(self, step: int, reason: str) -> None:
-        source = self._files.checkpoints / str(step)
-        target = self._files.directory / "damaged_checkpoints" / str(step)
-        target.parent.mkdir(exist_ok=True)
-        shutil.rmtree(target, ignore_errors=True)
-        source.rename(target)
+        """Moves a damaged step away, and says so."""
+        target = self._move_away(step)
         event = {"event": "damaged checkpoint", "step": step, "reason": reason}
         records.append_row(self._files.events, event)
         logging.getLogger(__name__).warning(
             "Checkpoint %s is damaged (%s); it was moved to %s, the one before it is used.",
-            source,
+            self._files.checkpoints / str(step),
             reason,
             target,
         )
+
+    def _move_away(self, step: int) -> Path:
+        """Moves a step to where orbax does not find it, and returns where that is."""
+        target = self._files.directory / "damaged_checkpoints" / str(step)
+        target.parent.mkdir(exist_ok=True)
+        shutil.rmtree(target, ignore_errors=True)
+        (self._files.checkpoints / str(step)).rename(target)
+        return target
 
 
 def describe(arrays: Any) -> Leaves:

@@ -46,10 +46,10 @@ def claim(files: records.RunFiles, spec: RunSpec, corpus: Corpus, identity: str)
 
 
 def record_environment(
-    files: records.RunFiles, optimizer: OptimizerSpec, parameters: Any, accept: bool
+    files: records.RunFiles, mode: str, optimizer: OptimizerSpec, parameters: Any, accept: bool
 ) -> None:
-    """Writes where a run is computed, or refuses another place than it was begun in."""
-    present = environment()
+    """Writes where and how a run is computed, or refuses another way than it was begun in."""
+    present = environment(mode)
     if files.environment.exists():
         recorded = records.read_json(files.environment)
         if accept and any(recorded.get(name) != value for name, value in present.items()):
@@ -64,3 +64,22 @@ def record_environment(
         if is_decayed and not isinstance(optimizer.rule, Adam)
     ]
     records.write_json(files.environment, present | {"decayed_parameters": names})
+
+
+def complete(files: records.RunFiles, status: dict[str, Any]) -> dict[str, Any]:
+    """Makes a run complete, or finds that it is already; returns the status that counts.
+
+    The same run has the same result wherever it is completed; where it has not, an event says so.
+    """
+    if records.create_json(files.status, status):
+        return status
+    try:
+        first = records.read_json(files.status)
+    except records.DamagedRecord:  # Recorded by the event of what is set aside.
+        records.set_aside_status(files)
+        return complete(files, status)
+    differing = [name for name in ("state", "result", "pairing") if first[name] != status[name]]
+    if differing:
+        event = {"event": "completed twice with other results", "parts": differing}
+        records.append_row(files.events, event)
+    return first

@@ -11,7 +11,7 @@ import jtransformer
 from jtransformer.spec import SpecError
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "grain")
-
+"""Packages whose release may move numbers."""
 
 NUMERICS = (
     "jax_enable_x64",
@@ -22,8 +22,8 @@ NUMERICS = (
 """Options of JAX that move numbers."""
 
 
-def environment() -> dict[str, Any]:
-    """Returns versions, device and execution mode; starts the JAX backend."""
+def environment(mode: str) -> dict[str, Any]:
+    """Returns versions, device and execution mode (`Execution.label`); starts the JAX backend."""
     device = jax.devices()[0]
     return {
         "python": platform.python_version(),
@@ -34,7 +34,7 @@ def environment() -> dict[str, Any]:
         "device_kind": device.device_kind,
         "device_count": jax.device_count(),
         "process_count": jax.process_count(),
-        "mode": "loop",
+        "mode": mode,
         **{name: getattr(jax.config, name) for name in NUMERICS},
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
     }

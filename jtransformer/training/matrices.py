@@ -13,10 +13,10 @@ import jax
 import optax
 from jaxtyping import Array
 
+from jtransformer.modules.initial import LAYER, STACKED
+
 DECAYED = ("kernel", "table")
 """Names of parameters that are matrices by role; norms and biases are never decayed."""
-LAYER, STACKED = "layer_", "layers"
-"""What encloses the parameters of one layer; of all layers of a stack, stacked on axis 0."""
 OUTPUT = "out"
 """The module whose kernel sums over all its axes but the last: heads and their width."""
 

@@ -15,27 +15,27 @@ from jtransformer.spec import NoEarlyStopping, Patience, TrainingSpec
 Row = dict[str, Any]
 
 
-def is_evaluated(plan: TrainingSpec, step: int) -> bool:
+def is_evaluated(training: TrainingSpec, step: int) -> bool:
     """Whether the validation loss is measured behind an update."""
-    return step == plan.steps or step % plan.evaluate_every == 0
+    return step == training.steps or step % training.evaluate_every == 0
 
 
-def is_logged(plan: TrainingSpec, step: int) -> bool:
+def is_logged(training: TrainingSpec, step: int) -> bool:
     """Whether an update is followed by a row of metrics."""
-    return is_evaluated(plan, step) or step % plan.log_every == 0
+    return is_evaluated(training, step) or step % training.log_every == 0
 
 
-def has_ended(plan: TrainingSpec, rows: Sequence[Row]) -> bool:
+def has_ended(training: TrainingSpec, rows: Sequence[Row]) -> bool:
     """Whether a run with these rows makes no further update.
 
     Args:
-        plan: Says how long it may be, and whether it may end before.
+        training: Says how long it may be, and whether it may end before.
         rows: Its rows of metrics, in order.
     """
     if not rows:
         return False
-    losses = [row["validation_nll"] for row in rows if is_evaluated(plan, row["step"])]
-    return rows[-1]["step"] >= plan.steps or has_stalled(plan.early_stopping, losses)
+    losses = [row["validation_nll"] for row in rows if is_evaluated(training, row["step"])]
+    return rows[-1]["step"] >= training.steps or has_stalled(training.early_stopping, losses)
 
 
 def has_stalled(rule: NoEarlyStopping | Patience, losses: Sequence[float | None]) -> bool:
@@ -70,7 +70,7 @@ def has_diverged(row: Row, *, last: bool, bound: float) -> bool:
 
 
 def result(
-    plan: TrainingSpec,
+    training: TrainingSpec,
     rows: Sequence[Row],
     *,
     diverged_at: int | None,
@@ -82,7 +82,7 @@ def result(
     The figure of a run is the loss behind its last update; the best one stands beside it.
 
     Args:
-        plan: How long it was to be.
+        training: How long it was to be.
         rows: Its rows of metrics.
         diverged_at: The update at which it failed, if it did.
         test_nll: Its test loss; None where it diverged.
@@ -103,5 +103,5 @@ def result(
         "test_nll": test_nll,
         "parameters": parameters,
         "diverged_at": diverged_at,
-        "stopped_early_at": last["step"] if done and last["step"] < plan.steps else None,
+        "stopped_early_at": last["step"] if done and last["step"] < training.steps else None,
     }

@@ -6,8 +6,8 @@ decay or schedule numbers share it; see `program_key`.
 
 import dataclasses
 import functools
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +18,12 @@ from jaxtyping import Array, Float, Int
 from jtransformer import functional as F
 from jtransformer.data import Batch
 from jtransformer.modules import build
-from jtransformer.spec import NoEarlyStopping, RunSpec
+from jtransformer.spec import Dropout, LossSpec, NoEarlyStopping, RunSpec
 from jtransformer.training.averages import average
 from jtransformer.training.optimizer import transformation
 from jtransformer.training.schedules import Hyperparameters, blank, hyperparameters, learning_rate
 
+Rates = TypeVar("Rates", Dropout, LossSpec)
 INITIAL_VALUES, DROPOUT = 0, 1
 """Which random numbers of a seed: what is folded into its key."""
 
@@ -93,19 +94,38 @@ def program_key(spec: RunSpec) -> RunSpec:
         early_stopping=NoEarlyStopping(),
     )
     return dataclasses.replace(
-        spec, optimizer=optimizer, schedule=blank(spec.schedule), training=training, seed=0
+        spec,
+        model=dataclasses.replace(spec.model, dropout=_presence(spec.model.dropout)),
+        loss=_presence(spec.loss),
+        optimizer=optimizer,
+        schedule=blank(spec.schedule),
+        training=training,
+        seed=0,
     )
+
+
+def _presence(rates: Rates) -> Rates:
+    """Returns rates of which no program depends on more than whether they are 0."""
+    found = dataclasses.asdict(rates).items()
+    return dataclasses.replace(rates, **{name: 0.5 if rate else 0.0 for name, rate in found})
 
 
 class Program:
     """Compiled functions shared by all runs of one key."""
 
-    def __init__(self, spec: RunSpec):
+    def __init__(self, spec: RunSpec, jit: Callable[..., Any] = jax.jit):
+        """Compiles nothing yet.
+
+        Args:
+            spec: Any run of the key.
+            jit: What compiles functions, with the arguments of `jax.jit`.
+        """
         self._spec = program_key(spec)
         self._model = build(spec.model)
-        self.start = jax.jit(self._start)
-        self.update = jax.jit(self._update, donate_argnums=0)
-        self.evaluate = jax.jit(self._evaluate)
+        self.jit = jit
+        self.start = jit(self._start)
+        self.update = jit(self.step, donate_argnums=0)
+        self.evaluate = jit(self._evaluate)
 
     def rate(self, update: Int[Array, ""], hyper: Hyperparameters) -> Float[Array, ""]:
         """Returns the learning rate of an update, counted from 1."""
@@ -125,14 +145,14 @@ class Program:
         optimizer = transformation(spec.optimizer, hyper, hyper.learning_rate).init(parameters)
         return TrainState(jnp.zeros((), jnp.int32), parameters, mean, optimizer, empty_tally())
 
-    def _update(
+    def step(
         self,
         state: TrainState,
         batch: Batch,
         hyper: Hyperparameters,
         key: jax.Array | None = None,
     ) -> TrainState:
-        """Makes one optimizer update on the mean loss of a batch.
+        """Makes one optimizer update on the mean loss of a batch; `update` is this, compiled.
 
         Args:
             state: The state before; its buffers are used again.
@@ -141,7 +161,7 @@ class Program:
             key: Key of the run's dropout; None where its model has none.
         """
         own = None if key is None else jax.random.fold_in(key, state.step)
-        loss = functools.partial(self._loss, batch=batch, key=own)
+        loss = functools.partial(self._loss, batch=batch, hyper=hyper, key=own)
         (_, sums), gradients = jax.value_and_grad(loss, has_aux=True)(state.parameters)
         step = state.step + 1
         optimizer = transformation(self._spec.optimizer, hyper, self.rate(step, hyper))
@@ -160,25 +180,35 @@ class Program:
         return TrainState(step, parameters, mean, moments, tally)
 
     def _loss(
-        self, parameters: Any, *, batch: Batch, key: jax.Array | None
+        self,
+        parameters: Any,
+        *,
+        batch: Batch,
+        hyper: Hyperparameters | None = None,
+        key: jax.Array | None = None,
     ) -> tuple[Array, F.CrossEntropy]:
-        loss = self._spec.loss
+        """Returns the mean loss of a batch, and its sums; without `hyper` the plain loss."""
+        present = self._spec.loss
         output: Any = self._model.apply(
-            {"params": parameters}, jnp.asarray(batch.tokens), **batch.inputs(), key=key
+            {"params": parameters},
+            jnp.asarray(batch.tokens),
+            **batch.inputs(),
+            key=key,
+            dropout_rates=None if hyper is None else hyper.dropout,
         )
         sums = F.cross_entropy(
             output.logits,
             jnp.asarray(batch.labels),
             jnp.asarray(batch.weights),
-            label_smoothing=loss.label_smoothing,
-            z_loss=loss.z_loss,
+            label_smoothing=hyper.label_smoothing if hyper and present.label_smoothing else 0.0,
+            z_loss=hyper.z_loss if hyper and present.z_loss else 0.0,
         )
         # Weights are 0 or 1: a batch that scores nothing has loss 0, and never 0 / 0.
         return sums.loss_sum / jnp.maximum(sums.weight_sum, 1.0), sums
 
     def _evaluate(self, parameters: Any, batch: Batch) -> tuple[Array, Array]:
         """Returns the summed plain loss of a batch and the number of scored tokens."""
-        sums = self._loss(parameters, batch=batch, key=None)[1]
+        sums = self._loss(parameters, batch=batch)[1]
         return sums.nll_sum, sums.weight_sum
 
 

@@ -16,6 +16,7 @@ https://kellerjordan.github.io/posts/muon/; Liu et al. 2025, sec. 2.2,
 https://arxiv.org/abs/2502.16982.
 """
 
+import math
 from typing import Any
 
 import jax
@@ -94,14 +95,7 @@ def _scaled_by_size(updates: Any, _: Any) -> Any:
     def scaled(path: Any, leaf: Any) -> Any:
         axes = layer_matrix(path, leaf.ndim)
         assert axes is not None, path
-        rows, columns = (_size(leaf, side) for side in axes)
+        rows, columns = (math.prod(leaf.shape[axis] for axis in side) for side in axes)
         return MUON_SCALE * max(rows, columns) ** 0.5 * leaf
 
     return jax.tree_util.tree_map_with_path(scaled, updates)
-
-
-def _size(leaf: Any, axes: tuple[int, ...]) -> int:
-    size = 1
-    for axis in axes:
-        size *= leaf.shape[axis]
-    return size

@@ -12,9 +12,11 @@ line; Vaswani et al. 2017 (noam), sec. 5.3, https://arxiv.org/abs/1706.03762.
 import dataclasses
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from jtransformer.modules import DropoutRates
 from jtransformer.spec import (
     Constant,
     Noam,
@@ -38,6 +40,9 @@ class Hyperparameters(NamedTuple):
     final_fraction: Float[Array, ""]
     steps: Float[Array, ""]
     average_decay: Float[Array, ""]
+    label_smoothing: Float[Array, ""]
+    z_loss: Float[Array, ""]
+    dropout: DropoutRates
 
 
 def hyperparameters(spec: RunSpec) -> Hyperparameters:
@@ -51,8 +56,10 @@ def hyperparameters(spec: RunSpec) -> Hyperparameters:
         **schedule,
         "steps": spec.training.steps,
         "average_decay": spec.training.average_decay or 0.0,
+        **dataclasses.asdict(spec.loss),
+        "dropout": DropoutRates(**dataclasses.asdict(spec.model.dropout)),
     }
-    return Hyperparameters(**{name: jnp.asarray(x, jnp.float32) for name, x in values.items()})
+    return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), Hyperparameters(**values))
 
 
 def blank(schedule: Schedule) -> Schedule:

@@ -1,16 +1,33 @@
-"""Trains runs one after another, compiling once for all that share a program."""
+"""Trains runs, compiling once for all that share a program."""
 
+import contextlib
+import functools
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
+
+import jax
 
 from jtransformer import data, records
 from jtransformer.data.vocabularies import check_vocabularies
 from jtransformer.spec import DataSpec, RunSpec, fingerprint
 from jtransformer.spec.objectives import Objective
+from jtransformer.training.choice import (
+    SEVERAL_STEPS,
+    Choice,
+    Sample,
+    Wish,
+    Work,
+    choose,
+)
 from jtransformer.training.directory import claim
+from jtransformer.training.execution import LOOP, Execution
+from jtransformer.training.group import Cell, Ended, Group
 from jtransformer.training.hooks import NO_HOOKS, Hooks
-from jtransformer.training.loop import Loop
-from jtransformer.training.program import Program, program_key
+from jtransformer.training.journal import RunContext
+from jtransformer.training.lanes import Compiled, Lanes, compiled, numbers_of
+from jtransformer.training.machine import usable_memory
+from jtransformer.training.program import Program, parameter_key, program_key
 
 
 class Trainer:
@@ -20,6 +37,7 @@ class Trainer:
         self._hooks = hooks
         self._corpora: dict[tuple[DataSpec, Objective], data.Corpus] = {}
         self._programs: dict[RunSpec, Program] = {}
+        self._compiled: dict[tuple[RunSpec, Execution], Compiled] = {}
 
     def identify(self, spec: RunSpec) -> str:
         """Returns a run's fingerprint.
@@ -43,15 +61,82 @@ class Trainer:
             SpecError: If the text is too short, or the directory belongs to another run.
             Interrupted: If `should_stop` became true; the state is saved.
         """
+        with contextlib.closing(self.train_group([(spec, directory)], LOOP)) as ended:
+            found = next(ended)
+        if found.error is not None:
+            raise found.error
+        assert found.status is not None
+        return found.status
+
+    def train_group(
+        self, cells: Iterable[Cell], execution: Execution
+    ) -> Generator[Ended, None, None]:
+        """Trains runs that share a program, each in its own directory as if it were alone.
+
+        Each run has its own rows, checkpoints and end, and goes on alone from wherever it stood;
+        in one mode of execution it ends at the same bits whatever is trained beside it.
+
+        Args:
+            cells: The runs and their directories; another is asked for when one is to begin.
+            execution: How they are computed.
+
+        Yields:
+            What has become of each, as it ends. A run that fails does not take others with it.
+
+        Raises:
+            SpecError: If there are fewer devices than the execution wants.
+            Interrupted: If `should_stop` became true; the states of all runs are saved.
+        """
+        open_run = functools.partial(self._open, mode=execution.label)
+
+        def lanes_of(context: RunContext) -> Lanes:
+            return Lanes(self._compiled_for(context.spec, execution), execution)
+
+        return Group(open_run, lanes_of, execution, self._hooks).train(cells)
+
+    def choose(self, spec: RunSpec, wish: Wish, *, runs: int, updates: int) -> Choice:
+        """Chooses how the runs of a group are to be computed here; see `choice.choose`.
+
+        Args:
+            spec: Any run of the group; it is neither begun nor changed.
+            wish: What is asked for.
+            runs: Runs of the group that are not complete.
+            updates: Updates that they lack, all together.
+
+        Raises:
+            SpecError: If what is asked for has no meaning, or the text cannot be used.
+        """
+        most = wish.steps_per_dispatch or min(SEVERAL_STEPS, spec.training.log_every)
+        batches = data.TrainingBatches(self._corpus(spec), spec)
+        sample = Sample(
+            programs=functools.partial(self._compiled_for, spec),
+            state=self._program(spec).start(parameter_key(spec.seed)),
+            numbers=numbers_of(spec),
+            batches=[batches[t] for t in range(most)],
+        )
+        return choose(sample, wish, Work(runs, updates, jax.local_device_count(), usable_memory()))
+
+    def _open(self, spec: RunSpec, directory: Path, mode: str) -> RunContext | dict[str, Any]:
+        """Makes a directory the run's; returns its status where it is complete."""
         identity, corpus = self.identify(spec), self._corpus(spec)
         files = records.RunFiles(directory)
         claim(files, spec, corpus, identity)
         if files.status.exists():
             return records.read_json(files.status)
+        program = self._program(spec)
+        return RunContext(spec, identity, files, corpus, program, self._hooks, mode)
+
+    def _program(self, spec: RunSpec) -> Program:
         key = program_key(spec)
         if key not in self._programs:
             self._programs[key] = Program(spec)
-        return Loop(spec, files, corpus, self._programs[key], self._hooks).train(identity)
+        return self._programs[key]
+
+    def _compiled_for(self, spec: RunSpec, execution: Execution) -> Compiled:
+        key = program_key(spec), execution
+        if key not in self._compiled:
+            self._compiled[key] = compiled(self._program(spec), execution)
+        return self._compiled[key]
 
     def _corpus(self, spec: RunSpec) -> data.Corpus:
         """Returns what a run reads, once it is known to fit."""

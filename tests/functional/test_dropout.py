@@ -54,3 +54,17 @@ def test_remat_replays_the_same_mask(key):
 def test_a_rate_out_of_range_is_named(rate):
     with pytest.raises(ValueError, match=f"got rate={rate}"):
         dropout(jnp.ones(3), rate=rate)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_a_rate_that_is_an_array_drops_as_the_number_does(dtype, key):
+    x = jax.random.normal(key, (40, 30), dtype)
+    program = jax.jit(lambda rate: F.dropout(x, rate=rate, key=key))
+    for rate in (0.1, 0.3, 0.75):
+        found, expected = program(jnp.float32(rate)), F.dropout(x, rate=rate, key=key)
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found == 0, expected == 0)
+        found, expected = (np.asarray(y, np.float32) for y in (found, expected))
+        np.testing.assert_allclose(found, expected, rtol=2 * float(jnp.finfo(dtype).eps))
+    assert program._cache_size() == 1
+    np.testing.assert_array_equal(F.dropout(x, rate=jnp.float32(0.3)), x)

@@ -222,3 +222,18 @@ def test_labels_of_every_width_mean_the_same_tokens(normal, dtype):
 def test_error_labels_that_are_no_integers():
     with pytest.raises(ValueError, match="labels must be integers"):
         unwrap(cross_entropy)(jnp.ones((3, 4)), jnp.array([0.0, 1.0, 2.0]))
+
+
+def test_factors_that_are_arrays_are_data_to_one_program():
+    logits = jax.random.normal(jax.random.key(0), (B, T, V))
+    program = quickly(
+        lambda smoothing, z: cross_entropy(
+            logits, LABELS, WEIGHTS, label_smoothing=smoothing, z_loss=z
+        )
+    )
+    for smoothing, z in (0.1, 0.01), (0.3, 0.01), (0.1, 0.5):
+        expected = summed(logits, LABELS, WEIGHTS, label_smoothing=smoothing, z_loss=z)
+        found = program(jnp.float32(smoothing), jnp.float32(z))
+        np.testing.assert_allclose(found.loss_sum, expected.loss_sum, rtol=1e-6)
+        assert found.nll_sum == expected.nll_sum
+    assert program._cache_size() == 1

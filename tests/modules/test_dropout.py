@@ -7,7 +7,7 @@ import pytest
 from quickly import quickly
 from tiny_model import STACKS, VARIANTS, T, changed, drawn, model_of, needed, tokens_of
 
-from jtransformer.modules import build, keys_at
+from jtransformer.modules import DropoutRates, build, keys_at
 from jtransformer.modules.initial import dropout_key
 from jtransformer.spec import DotProduct, Dropout, EncoderDecoder
 
@@ -37,6 +37,30 @@ def test_a_key_decides_what_is_dropped_and_none_drops_nothing(key, place):
     assert not np.allclose(first, other, atol=1e-3)
     plain = model_of(changed()).apply(variables, tokens).logits
     np.testing.assert_array_equal(apply(variables, tokens).logits, plain)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, dict(scan_layers=True, rematerialize="everything")], ids=["loop", "scan"]
+)
+def test_rates_of_a_call_stand_in_for_those_of_the_spec(key, changes):
+    rates = dict(embedding=0.1, attention=0.2, ffn=0.3, residual=0.4)
+    given = DropoutRates(**{place: jnp.float32(rate) for place, rate in rates.items()})
+    spec = changed(dropout=Dropout(**dict.fromkeys(PLACES, RATE)), **changes)
+    expected = outputs(changed(spec, dropout=Dropout(**rates)), key, [], key=key)["logits"]
+    found = outputs(spec, key, [], key=key, dropout_rates=given)["logits"]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert not np.allclose(found, outputs(spec, key, [], key=key)["logits"], atol=1e-2)
+    for place in PLACES:
+        other = given._replace(**{place: jnp.float32(0.7)})
+        changed_one = outputs(spec, key, [], key=key, dropout_rates=other)["logits"]
+        assert not np.allclose(found, changed_one, atol=1e-2), place
+
+
+def test_null_a_spec_without_dropout_drops_nothing_whatever_the_rates(key):
+    given = DropoutRates(*[jnp.float32(0.9)] * 4)
+    plain = outputs(changed(), key, [])["logits"]
+    found = outputs(changed(), key, [], key=key, dropout_rates=given)["logits"]
+    np.testing.assert_array_equal(found, plain)
 
 
 def test_half_of_the_embeddings_are_zero_and_the_rest_is_doubled(key):

@@ -125,6 +125,24 @@ def test_a_damaged_newest_falls_back_loudly(tmp_path, caplog, damage):
 
 
 @ABANDONED_READS
+@pytest.mark.parametrize(
+    "damage",
+    [
+        flip_a_byte,
+        lambda files, step: (files.checkpoints / str(step) / "about/metadata").write_text("[]"),
+        lambda files, step: shutil.rmtree(files.checkpoints / str(step) / "state"),
+    ],
+    ids=["flipped byte", "about", "state"],
+)
+def test_error_a_damaged_step_is_one_kind_of_error(tmp_path, damage):
+    """What reads one step, such as `evaluate`, says so in a sentence, whatever orbax raises."""
+    files = saved(tmp_path, {1: 1.0})
+    damage(files, 1)
+    with Checkpoints(files, "f" * 64) as checkpoints, pytest.raises(ValueError, match="Error: "):
+        checkpoints.restore(1, STATE)
+
+
+@ABANDONED_READS
 def test_a_flipped_byte_anywhere_is_never_restored_silently(tmp_path):
     files = saved(tmp_path / "good", {1: 1.0, 2: 2.0})
     for path in sorted(files.checkpoints.glob("2/state/**/*")):
@@ -202,6 +220,30 @@ def test_a_process_that_dies_while_saving_leaves_the_step_before(tmp_path):
     step, state = newest(files)
     assert step == 1
     np.testing.assert_array_equal(state["w"], state_at(1)["w"])
+
+
+def test_what_eight_devices_saved_is_restored_on_one(tmp_path):
+    """CKPT-05: a restored array belongs to no device, so that their number is nobody's concern."""
+    script = textwrap.dedent(
+        """
+        import os, sys, pathlib
+        os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+        import jax, jax.numpy as jnp
+        from jtransformer import records
+        from jtransformer.training import Checkpoints
+        mesh = jax.make_mesh((8,), ("data",))
+        over_all = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+        numbers = jax.device_put(jnp.arange(16), over_all)
+        assert len(numbers.sharding.device_set) == 8
+        with Checkpoints(records.RunFiles(pathlib.Path(sys.argv[1])), "f" * 64) as checkpoints:
+            checkpoints.save(1, {"numbers": numbers}, 0.5)
+        """
+    )
+    files = files_in(tmp_path)
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=120)
+    with Checkpoints(files, "f" * 64) as checkpoints:
+        step, state = checkpoints.restore_newest({"numbers": jnp.zeros(16, jnp.int32)})
+    assert step == 1 and state["numbers"].tolist() == list(range(16))
 
 
 def test_a_file_in_the_way_fails_at_once_and_leaves_no_thread(tmp_path):

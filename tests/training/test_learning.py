@@ -6,7 +6,7 @@ import itertools
 import pytest
 import tiny_run
 
-from jtransformer import data
+from jtransformer import data, records
 from jtransformer.spec import (
     Adafactor,
     Adam,
@@ -28,7 +28,7 @@ from jtransformer.spec import (
     Words,
 )
 from jtransformer.spec.optimizer import Rule
-from jtransformer.training import dropout_key, hyperparameters, mean_nll, parameter_key
+from jtransformer.training import dropout_key, hyperparameters, mean_nll, parameter_key, run
 
 UPDATES = 30
 RATES = {AdamW: 1e-2, Adam: 1e-2, Adafactor: 3e-2, Lion: 3e-3, Sgd: 0.1, Muon: 1e-2}
@@ -103,3 +103,14 @@ def objectives(directory):
 def test_every_objective_lowers_its_loss(tmp_path, name):
     before, after = losses(objectives(tmp_path)[name])
     assert after < before - 0.3
+
+
+def test_the_tokens_of_a_row_of_spans_are_those_of_its_target(tmp_path):
+    spec = objectives(tmp_path)["spans"]
+    training = dataclasses.replace(spec.training, steps=2, evaluate_every=2, batch_size=4)
+    spec = dataclasses.replace(spec, training=training)
+    batch = data.TrainingBatches(data.load(spec.data, spec.objective), spec)[0]
+    run(run_specs=[spec], workdir=tmp_path / "runs")
+    (rows,) = map(records.read_rows, (tmp_path / "runs").glob("*/metrics.jsonl"))
+    assert batch.tokens.shape[1] < spec.data.length
+    assert rows[-1]["tokens"] == 2 * batch.tokens.size

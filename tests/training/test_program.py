@@ -113,6 +113,23 @@ def test_a_batch_that_scores_nothing_has_loss_0_and_moves_nothing(spec, batch):
         mean_nll(program, start, [silent])
 
 
+def test_the_first_update_is_made_at_the_first_rate_of_the_warm_up(spec, batch):
+    """OPT-01: counted from 0, the rate of the first update would be 0, and it would be lost."""
+    warmed_up = dataclasses.replace(spec, schedule=Constant(warmup_steps=4))
+    start = tiny_run.program(spec, PROGRAMS).start(parameter_key(0)).parameters
+    (_, whole), (program, quarter) = after(spec, batch), after(warmed_up, batch)
+    moved, less = (
+        jax.tree.map(lambda new, old: np.asarray(new - old, np.float64), x.parameters, start)
+        for x in (whole, quarter)
+    )
+    assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(moved)) > 1e-3
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(b, a / 4, rtol=1e-3, atol=2e-7), moved, less
+    )
+    told = program.rate(quarter.step, hyperparameters(warmed_up))
+    np.testing.assert_allclose(told, 0.1 / 4, rtol=1e-6)
+
+
 def test_null_without_rates_there_is_no_key(spec):
     assert dropout_key(spec) is None
     assert dropout_key(with_dropout(spec, residual=0.1)) is not None

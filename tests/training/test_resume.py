@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 import tiny_run
+from tiny_run import deterministic, stop_after
 
 from jtransformer import records
 from jtransformer.spec import Dropout, MaskedLM, OptimizerSpec, Patience
@@ -22,19 +23,10 @@ def train(spec, directory, **hooks):
     return trainer.train(spec, directory)
 
 
-def stop_after(updates):
-    asked = iter(range(10**9))
-    return lambda: next(asked) >= updates
-
-
 def everything(spec, directory):
     """All that a run leaves without a clock: status, rows, and the last state."""
     files = records.RunFiles(directory)
-    status = records.read_json(files.status)
-    status.pop("timing")
-    rows = records.read_rows(files.metrics)
-    for row in rows:
-        row.pop("tokens_per_second")
+    status, rows = deterministic(directory)
     start = tiny_run.program(spec, PROGRAMS).start(parameter_key(spec.seed))
     with Checkpoints(files, status["fingerprint"]) as checkpoints:
         step, state = checkpoints.restore_newest(start)

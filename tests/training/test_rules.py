@@ -112,10 +112,8 @@ def test_null_without_decay_and_clip_it_is_the_plain_rule(rule, theirs):
     assert_equal(updated(spec_of(rule)), descent.updated_by(theirs, PARAMETERS, GRADIENTS))
 
 
-@pytest.mark.parametrize("kind", RULES)
+@pytest.mark.parametrize("kind", [kind for kind in RULES if kind != "adam"])
 def test_law_a_step_takes_rate_times_decay_off_every_matrix_and_nothing_else(kind):
-    if kind == "adam":
-        return
     free, pulled = (
         updated(spec_of(RULES[kind], weight_decay=decay), GRADIENTS[:1]) for decay in (0.0, DECAY)
     )

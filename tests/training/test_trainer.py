@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import tiny_run
 from quickly import quickly
+from tiny_run import deterministic, stop_after
 
 from jtransformer import data, records
 from jtransformer.modules import build
-from jtransformer.spec import OptimizerSpec, SpecError
+from jtransformer.spec import JsonLines, OptimizerSpec, SpecError, WarmupCosine, from_tree
 from jtransformer.training import Hooks, Interrupted, Trainer, mean_nll, parameter_key, run
 
 PROGRAMS = {}
@@ -25,23 +26,6 @@ def train(spec, directory, **hooks):
     fresh._programs = PROGRAMS
     tiny_run.program(spec, PROGRAMS)
     return fresh.train(spec, directory)
-
-
-def deterministic(directory):
-    """Everything of a run that has no clock in it."""
-    files = records.RunFiles(directory)
-    status = records.read_json(files.status)
-    status.pop("timing")
-    rows = records.read_rows(files.metrics)
-    for row in rows:
-        row.pop("tokens_per_second")
-    return status, rows
-
-
-def stop_after(updates):
-    """Returns a should_stop that asks to stop after so many updates."""
-    asked = iter(range(10**9))
-    return lambda: next(asked) >= updates
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +73,48 @@ def test_first_rows_loss_is_that_of_the_untrained_model(quiet, tmp_path):
     np.testing.assert_allclose(first["train_nll"], np.mean(log_z - label), rtol=1e-5)
 
 
+def test_the_rate_of_a_row_is_that_of_its_update(quiet):
+    """2 updates of warm-up, then half a cosine over 8 to a tenth: its middle is at update 6."""
+    rates = {row["step"]: row["learning_rate"] for row in deterministic(quiet[1])[1]}
+    assert quiet[0].schedule == WarmupCosine(warmup_steps=2, final_fraction=0.1)
+    for step, share in {2: 1.0, 6: 0.55, 10: 0.1}.items():
+        np.testing.assert_allclose(rates[step], 1e-2 * share, rtol=1e-5)
+
+
+def test_a_row_is_a_mean_over_tokens_and_not_over_updates(tmp_path):
+    """LOSS-01: batches of few tokens count for less; a mean of their means would not see it."""
+    lines = [json.dumps({"text": "ab " * (1 + number % 5)}) for number in range(90)]
+    (tmp_path / "documents").write_text("\n".join(lines))
+    spec = tiny_run.run_spec(tmp_path, steps=5, evaluate_every=5)
+    documents = JsonLines(path=str(tmp_path / "documents"))
+    spec = dataclasses.replace(
+        spec,
+        model=dataclasses.replace(spec.model, vocabulary=259),
+        data=dataclasses.replace(spec.data, source=documents, rows="padded"),
+    )
+    found = []
+    for every in (1, 5):
+        changed = dataclasses.replace(spec.training, log_every=every)
+        train(dataclasses.replace(spec, training=changed), tmp_path / str(every))
+        found.append(deterministic(tmp_path / str(every))[1])
+    fine, (coarse,) = found
+    scored = np.diff([0, *(row["scored_tokens"] for row in fine)])
+    assert len(set(scored)) > 1 and coarse["scored_tokens"] == scored.sum()
+    for name in ("train_nll", "train_loss"):
+        losses = np.array([row[name] for row in fine])
+        np.testing.assert_allclose(coarse[name], losses @ scored / scored.sum(), rtol=1e-6)
+        assert abs(coarse[name] - losses.mean()) > 1e-4
+
+
+def test_a_run_is_made_again_from_its_record_alone(quiet, tmp_path):
+    """SWEEP-07: the spec on disk is the whole run."""
+    spec, directory = quiet
+    recorded = from_tree(records.read_json(records.RunFiles(directory).spec)["spec"])
+    assert recorded == spec
+    train(recorded, tmp_path / "again")
+    assert deterministic(tmp_path / "again") == deterministic(directory)
+
+
 def test_evaluation_scores_every_byte_once_whatever_the_batch_size(quiet):
     spec, _ = quiet
     program, corpus = tiny_run.program(spec, PROGRAMS), data.load(spec.data)
@@ -124,7 +150,9 @@ def test_rows_after_the_restored_step_are_written_once(quiet, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["gone", "garbage inside"])
-def test_lost_rows_start_the_run_again_instead_of_changing_its_result(quiet, tmp_path, damage):
+def test_lost_rows_start_the_run_again_instead_of_changing_its_result(
+    quiet, tmp_path, caplog, damage
+):
     spec, directory = quiet
     train(spec, tmp_path / "run")
     files = records.RunFiles(tmp_path / "run")
@@ -136,7 +164,9 @@ def test_lost_rows_start_the_run_again_instead_of_changing_its_result(quiet, tmp
         files.metrics.write_text("\n".join([lines[0], "garbage", *lines[2:]]) + "\n")
     train(spec, tmp_path / "run")
     assert deterministic(tmp_path / "run") == deterministic(directory)
-    assert records.read_rows(files.events)[0]["event"] == "rows of metrics are missing"
+    # Its checkpoints go too, and nobody is told that they are damaged.
+    events = [row["event"] for row in records.read_rows(files.events)]
+    assert events == ["rows of metrics are missing"] and "is damaged" not in caplog.text
 
 
 def test_numerics_that_move_results_are_part_of_the_environment(quiet):
