@@ -4,9 +4,12 @@ JSON for what is written once, JSON lines for what grows. Standard library only,
 state of a sweep can be read anywhere.
 """
 
+from jtransformer.records.comparison import CLOCK, Difference, first_difference
+from jtransformer.records.currency import mark_report, report_is_current, state_of_records
 from jtransformer.records.files import (
     DamagedRecord,
     append_row,
+    create_json,
     read_json,
     read_rows,
     truncate_rows,
@@ -24,25 +27,34 @@ from jtransformer.records.layout import (
     load_manifest,
     load_run,
     load_sweep,
+    set_aside_status,
 )
 from jtransformer.records.pairing import Contradiction, Pairing
 
 __all__ = [
+    "CLOCK",
     "SCHEMA",
     "STATUS_PARTS",
     "Contradiction",
     "DamagedRecord",
+    "Difference",
     "Pairing",
     "RunFiles",
     "RunRecord",
     "SweepFiles",
     "SweepRecord",
     "append_row",
+    "create_json",
+    "first_difference",
     "load_manifest",
     "load_run",
     "load_sweep",
+    "mark_report",
     "read_json",
     "read_rows",
+    "report_is_current",
+    "set_aside_status",
+    "state_of_records",
     "truncate_rows",
     "write_bytes",
     "write_json",

@@ -4,14 +4,19 @@ A file is replaced by renaming a finished copy over it; a line is complete when 
 on disk. A line torn by a kill is therefore recognisable, and is dropped on reading.
 """
 
+import errno
 import json
 import math
 import os
+import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 ERRORS = "backslashreplace"
 """A file name that is not UTF-8 reaches us with lone surrogates; JSON escapes them so."""
+
+WITHOUT_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
+"""What a file system answers that has no hard links, as most mounted buckets."""
 
 
 class DamagedRecord(ValueError):
@@ -28,9 +33,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+            _write_durably(file, content)
         os.replace(temporary, path)
     except OSError:
         temporary.unlink(missing_ok=True)
@@ -45,8 +48,52 @@ def write_json(path: Path, value: Any) -> None:
         path: The file; its directory exists.
         value: Plain data. A number that is not finite is written as null.
     """
-    text = json.dumps(_finite(value), indent=1, allow_nan=False, ensure_ascii=False)
-    write_text(path, text + "\n")
+    write_text(path, _text_of(value))
+
+
+def create_json(path: Path, value: Any) -> bool:
+    """Creates a JSON file, whole and durably, where there is none.
+
+    Of any number of processes and hosts that try at once exactly one creates it: a finished copy
+    is linked to the name, or, on a file system without links, the name is made exclusively.
+
+    Args:
+        path: The file; its directory exists.
+        value: Plain data. A number that is not finite is written as null.
+
+    Returns:
+        Whether this call created it; False where it exists.
+    """
+    content = _text_of(value).encode("utf-8", ERRORS)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            _write_durably(file, content)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            # A server that had to be asked twice says so of our own link too.
+            return os.path.samefile(temporary, path)
+        except OSError as error:
+            if error.errno not in WITHOUT_LINKS:
+                raise
+            return _create_in_place(path, content)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_directory(path.parent)
+    return True
+
+
+def _create_in_place(path: Path, content: bytes) -> bool:
+    try:
+        with open(path, "xb") as file:
+            _write_durably(file, content)
+    except OSError as error:
+        # A bucket finds out only when the file is closed that another host was first.
+        if error.errno in (errno.EEXIST, errno.ESTALE):
+            return False
+        raise
+    return path.read_bytes() == content
 
 
 def read_json(path: Path) -> Any:
@@ -121,6 +168,16 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
     return value
+
+
+def _text_of(value: Any) -> str:
+    return json.dumps(_finite(value), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _write_durably(file: BinaryIO, content: bytes) -> None:
+    file.write(content)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _sync_directory(directory: Path) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Literal
 
-from jtransformer.records.files import DamagedRecord, read_json, read_rows
+from jtransformer.records.files import DamagedRecord, append_row, read_json, read_rows
 
 SCHEMA = 2
 """Version of the file formats; part of every fingerprint."""
@@ -61,7 +61,7 @@ class RunFiles:
 
     @property
     def status(self) -> Path:
-        """Exists, by an atomic rename, exactly when the run is complete."""
+        """Exists, created once and whole, exactly when the run is complete."""
         return self.directory / "status.json"
 
     @property
@@ -71,6 +71,11 @@ class RunFiles:
     @property
     def checkpoints(self) -> Path:
         return self.directory / "checkpoints"
+
+    @property
+    def claims(self) -> Path:
+        """Who has worked on the run: 1.json, 2.json, …; the highest number owns it."""
+        return self.directory / "claims"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,12 +93,32 @@ class SweepFiles:
         return self.directory / "sweep.lock"
 
     @property
+    def launch(self) -> Path:
+        """What the newest `sweep` command wants of the workers of its work directory."""
+        return self.directory / "launch.json"
+
+    @property
+    def workers(self) -> Path:
+        """What workers have printed, a file each."""
+        return self.directory / "workers"
+
+    @property
+    def executions(self) -> Path:
+        """How the runs of each program are trained together, a file each, never replaced."""
+        return self.directory / "executions"
+
+    @property
     def compile_cache(self) -> Path:
         return self.directory / "compile_cache"
 
     @property
     def report(self) -> Path:
         return self.directory / "report"
+
+    @property
+    def report_mark(self) -> Path:
+        """What the report was made from; written last."""
+        return self.report / "made_from.txt"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +172,12 @@ def load_run(directory: Path, cell: dict[str, Any]) -> RunRecord:
     environment = _read_object(files.environment)
     rows = [row for row in read_rows(files.metrics) if "step" in row]
     return RunRecord(cell, state, status, rows, environment, failure)
+
+
+def set_aside_status(files: RunFiles) -> None:
+    """Moves a status away that cannot be read, so that its run can be completed anew."""
+    files.status.rename(files.directory / "status.json.damaged")
+    append_row(files.events, {"event": "damaged status"})
 
 
 def load_manifest(workdir: Path) -> dict[str, Any] | None:
