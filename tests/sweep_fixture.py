@@ -7,7 +7,7 @@ the form that training writes.
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,21 @@ def noisy_losses(effects: Mapping[str, float], seeds: int = 3, sd: float = 0.004
     }
 
 
+def scaled(arms: Iterable[str]) -> dict[str, Any]:
+    """Returns what a manifest has if its arms are named after scales: "small-pre", "large-pre"."""
+    names = list(arms)
+    scales = dict.fromkeys(name.partition("-")[0] for name in names)
+    sizes = {scale: {"model.width": 32 * (index + 1)} for index, scale in enumerate(scales)}
+    first = {scale: next(n for n in names if n.partition("-")[0] == scale) for scale in scales}
+    records = [
+        _arm(name.partition("-")[2], index)
+        | {"name": name, "scale": name.partition("-")[0], "baseline": first[name.partition("-")[0]]}
+        for index, name in enumerate(names)
+    ]
+    baseline = names[0].partition("-")[2]
+    return {"scales": sizes, "arms": records, "baseline": baseline}
+
+
 def _write(path: Path, value: Any) -> None:
     # Without the records' fsync: a test may lose its files when the machine stops.
     path.write_text(json.dumps(value))
@@ -126,6 +141,13 @@ def _arm(name: str, index: int) -> dict[str, Any]:
         "parameters": sum(components.values()),
         "components": components,
         "residual": -0.0027 if gated else 0.0,
+        "mismatches": {
+            "parameters": -0.0027 if gated else 0.0,
+            "non_embedding_parameters": -0.0032 if gated else 0.0,
+            "training_flops": -0.0028 if gated else 0.0,
+            "inference_flops": 0.0,
+            "kv_bytes": None,
+        },
         "training_flops_per_token": 695_808 - 1920 * gated + index,
     }
 

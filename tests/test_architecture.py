@@ -45,9 +45,10 @@ PACKAGES = {
         {"jax", "flax", "optax", "orbax"},
     ),
     "interop": Allowed({"shapes", "spec", "modules"}, {"jax"}, {"torch", "transformers"}),
-    "sweep": Allowed({"spec", "records", "accounting"}, set(), {"ray", "submitit"}),
+    "sweep": Allowed({"spec", "records", "accounting"}, set(), {"ray", "scipy", "submitit"}),
     "stats": Allowed({"records"}, {"numpy", "scipy", "pandas", "statsmodels"}),
     "report": Allowed({"records", "stats"}, {"altair"}, {"vl_convert"}),
+    "trackers": Allowed({"records"}, set(), {"tensorboardX", "wandb"}),
     "config": Allowed({"spec"}, {"ml_collections"}),
 }
 # `import jtransformer.cli` loads no command; a command's own module may load its printer.
@@ -68,6 +69,7 @@ LIGHT = {
     "records": "",
     "accounting": "",
     "sweep": "",
+    "trackers": "",
     "config": "import ml_collections",
     "cli": "import absl.app, absl.flags; from ml_collections import config_flags",
     "functional": "import jax, jax.numpy, numpy, jaxtyping",

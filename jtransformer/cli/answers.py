@@ -1,6 +1,8 @@
-"""Answers of a trained run to the sources of a part of its data, and how right they are."""
+"""Answers of a trained run to the sources of a part of its data, and how right they are.
 
-import dataclasses
+Source of the intervals: Wilson 1927, https://doi.org/10.1080/01621459.1927.10502953.
+"""
+
 import math
 from typing import Any, NamedTuple
 
@@ -28,7 +30,7 @@ class Answers(NamedTuple):
 
 
 class Share(NamedTuple):
-    """A share of independent examples with its 95 % interval (Wilson 1927)."""
+    """A share of independent examples with its 95 % interval."""
 
     value: float
     low: float
@@ -144,9 +146,9 @@ def _continued(
 
     spec, special = trained.spec, corpus.specials
     ends = special.eos if isinstance(spec.objective, Seq2Seq) else special.bos
-    rows = [[*map(int, source), ends] for source in sources]
-    # As wide as rows of training are, so that every batch has one shape.
-    width = spec.data.source_length or max(spec.data.length, *map(len, rows))
+    # As wide as rows of training are, so that every batch has one shape; cut as they are, too.
+    width = spec.data.source_length or spec.data.length
+    rows = [[*map(int, source), ends][:width] for source in sources]
     given, valid = np.zeros((len(rows), width), np.int32), np.zeros((len(rows), width), bool)
     for place, row in enumerate(rows):
         given[place, : len(row)], valid[place, : len(row)] = row, True
@@ -161,6 +163,6 @@ def _continued(
         out = generation.generate(**call)
         tokens, lengths, finished = out.tokens, out.lengths, out.finished
     else:
-        beams = generation.beam_search(**call, search=dataclasses.replace(how, best=1))
+        beams = generation.beam_search(**call, search=how)
         tokens, lengths, finished = beams.tokens[:, 0], beams.lengths[:, 0], beams.finished[:, 0]
     return np.asarray(tokens), np.asarray(lengths) - np.asarray(finished)

@@ -16,6 +16,8 @@ from jtransformer.config import inherited_settings, to_plain
 from jtransformer.spec import RunSpec, SpecError, Tree, from_tree, get, nearest
 
 OVERRIDE = "--config."
+PATHS = {"workdir", "prompt_file", "into"}
+"""Flags that may begin with "~"."""
 
 
 class Experiment(NamedTuple):
@@ -47,7 +49,11 @@ class Experiment(NamedTuple):
 
 
 def parse(
-    argv: list[str], *, takes_config: bool, switches: tuple[str, ...] = ()
+    argv: list[str],
+    *,
+    takes_config: bool,
+    switches: tuple[str, ...] = (),
+    others: flags.FlagValues | None = None,
 ) -> flags.FlagValues:
     """Reads the flags of a command.
 
@@ -55,11 +61,12 @@ def parse(
         argv: What follows the command.
         takes_config: Whether it has --config and overrides; they are left to `read_experiment`.
         switches: Names of flags that are on or off.
+        others: Further flags of the command; the rest is added to them.
 
     Raises:
         SpecError: For an unknown flag, a missing one, or a word that is no flag.
     """
-    values = flags.FlagValues()
+    values = flags.FlagValues() if others is None else others
     flags.DEFINE_string("workdir", None, "Directory of the runs.", flag_values=values)
     if takes_config:
         flags.DEFINE_string("config", None, "The config file.", flag_values=values)
@@ -99,6 +106,14 @@ def read_flags(values: flags.FlagValues, argv: list[str], *, stray: str) -> None
         raise SpecError("", f"{error}") from None
     if words:
         raise SpecError(words[0], f"is not a flag; {stray}.")
+    for name in PATHS & set(values):
+        path = str(values[name].value or "")
+        try:
+            Path(path).expanduser()
+        except RuntimeError:
+            raise SpecError(
+                f"--{name}", f"= {path!r} is in the home of nobody; write the path out."
+            ) from None
 
 
 def read_experiment(path: Path, argv: list[str]) -> Experiment:

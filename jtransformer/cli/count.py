@@ -126,10 +126,8 @@ def _lengths(values: flags.FlagValues, name: str, spec: ModelSpec | RunSpec) -> 
 
 def _figures(counted: Counted) -> dict[str, Any]:
     """Returns everything that is counted, as JSON has it."""
-    model, lengths = (
-        counted.model,
-        {"length": counted.length, "source_length": counted.source_length},
-    )
+    model = counted.model
+    lengths = {"length": counted.length, "source_length": counted.source_length}
     parameters = accounting.parameters(model)
     flops = accounting.flops(model, **lengths)
     memory = {"parameters": 4 * parameters.total}

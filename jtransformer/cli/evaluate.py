@@ -26,9 +26,8 @@ from absl import flags
 from jtransformer import records
 from jtransformer.cli.arguments import read_flags
 from jtransformer.cli.run_directory import NEWEST, read_run
+from jtransformer.data.corpus import PARTS
 from jtransformer.spec import SpecError, nearest
-
-PARTS = ("train", "validation", "test")
 
 
 def run(argv: list[str]) -> int:
@@ -126,6 +125,8 @@ def _flags(argv: list[str]) -> flags.FlagValues:
     read_flags(values, argv, stray="see --help")
     if not values.workdir:
         raise SpecError("--workdir", "is missing; add --workdir RUN.")
+    if values.json and values["show"].present:
+        raise SpecError("--show", "would do nothing with --json, which prints figures alone.")
     if values.part not in PARTS:
         raise SpecError("--part", f"= {values.part!r} is unknown; {nearest(values.part, PARTS)}.")
     for name, least in (("examples", 1), ("show", 0)):

@@ -62,8 +62,8 @@ def run(argv: list[str]) -> int:
     text, how = _text(values), _how(values)
     trained = read_run(Path(values.workdir).expanduser(), values.checkpoint)
     asked = ask(trained, text)
-    unknown = "\N{REPLACEMENT CHARACTER}"
-    if unknown in trained.tokenizer.decode(trained.tokenizer.encode(text)) and unknown not in text:
+    unknown, read = "\N{REPLACEMENT CHARACTER}", asked.source or asked.prompt
+    if unknown in trained.tokenizer.decode(read) and unknown not in text:
         say("The prompt holds pieces that the tokenizer does not know.")
     limit = _usual_limit(trained, asked) if values.limit is None else values.limit
     request = Request(asked, how, limit, values.seed, values.json)
@@ -216,12 +216,18 @@ def _text(values: flags.FlagValues) -> str:
         found = "both" if values.prompt is not None else "neither"
         raise SpecError("", f"Give either --prompt TEXT or --prompt_file FILE, got {found}.")
     if values.prompt is not None:
+        try:
+            values.prompt.encode()
+        except UnicodeEncodeError:
+            raise SpecError("--prompt", "is not UTF-8; write it in a terminal that is.") from None
         return values.prompt
     path = Path(values.prompt_file).expanduser()
     try:
-        return path.read_text(encoding="utf-8").removesuffix("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        # By bytes: read as text, the line ends of another system would become others.
+        text = path.read_bytes().decode()
+    except (OSError, ValueError) as error:
         raise SpecError("--prompt_file", f"= {str(path)!r} cannot be read: {error}.") from None
+    return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
 
 def _flags(argv: list[str]) -> flags.FlagValues:
@@ -239,4 +245,6 @@ def _flags(argv: list[str]) -> flags.FlagValues:
         raise SpecError("--workdir", "is missing; add --workdir RUN.")
     if values.limit is not None and values.limit < 1:
         raise SpecError("--limit", f"must be at least 1, got {values.limit}.")
+    if not 0 <= values.seed < 2**31:
+        raise SpecError("--seed", f"must lie in 0 … {2**31 - 1}, got {values.seed}.")
     return values

@@ -12,10 +12,14 @@ from jtransformer.spec import SpecError, nearest
 
 COMMANDS = {
     "sweep": "plan a grid, train every missing run, write the page; run it again to continue",
+    "plan": "say what a sweep would be, cost and be able to show; writes nothing",
     "train": "train one run, or continue it",
+    "worker": "train runs of a planned sweep until none is left; start as many as you like",
     "evaluate": "measure a trained run's loss, and its answers where it was trained on pairs",
     "generate": "continue a text with a trained run, or answer a source",
     "count": "say how many parameters, operations and bytes a model has",
+    "reproduce": "train a run again from its directory alone and compare every figure",
+    "track": "show runs in TensorBoard or Weights & Biases; again to add what is new",
     "status": "say what a work directory holds and what is missing",
     "report": "write the page of a work directory again; works while its sweep runs",
 }

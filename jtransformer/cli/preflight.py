@@ -128,16 +128,3 @@ def locked(workdir: Path) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         yield
-
-
-def is_locked(workdir: Path) -> bool:
-    """Says whether a process holds a work directory."""
-    path = records.SweepFiles(workdir).lock
-    if not path.exists():
-        return False
-    with open(path) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False

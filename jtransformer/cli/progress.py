@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from jtransformer.sweep import Cell, Plan
-
+Cell = dict[str, Any]
+"""A run, as sweep.json lists it."""
 PLAIN_WIDTH = 140
 MARKS = {"done": "●", "diverged": "✕", "failed": "!", "running": "◐", "pending": "·"}
 
@@ -17,19 +17,21 @@ MARKS = {"done": "●", "diverged": "✕", "failed": "!", "running": "◐", "pen
 class Progress:
     """Follows a sweep; use it as a context."""
 
-    def __init__(self, plan: Plan, states: dict[str, str]):
+    def __init__(self, manifest: dict[str, Any], states: dict[str, str]):
         """Begins to follow.
 
         Args:
-            plan: The sweep.
+            manifest: The content of sweep.json.
             states: State of each cell, by fingerprint.
         """
-        self._plan, self._states = plan, states
+        self._manifest, self._states = manifest, states
+        self._cells: list[Cell] = manifest["cells"]
+        self._unit: str = manifest["data"]["loss_unit"]
         shown = Console()
         self._live = Live(console=shown, auto_refresh=False) if shown.is_terminal else None
         self._begin = time.perf_counter()
         self._trained = 0
-        self._row: dict[str, Any] = {}
+        self._rows: dict[str, dict[str, Any]] = {}
         self._losses: dict[str, float] = {}
 
     def __enter__(self) -> "Progress":
@@ -41,37 +43,45 @@ class Progress:
         if self._live:
             self._live.__exit__(*error)
 
+    @property
+    def is_live(self) -> bool:
+        """Whether rows are shown as they come."""
+        return self._live is not None
+
     def on_row(self, cell: Cell, row: dict[str, Any]) -> None:
         """Shows a new row of metrics of the run in progress."""
-        self._states[cell.fingerprint] = "running"
-        self._row = row
+        identity = cell["fingerprint"]
+        self._states[identity] = "running"
+        self._rows[identity] = row
         if row["validation_nll"] is not None:
-            self._losses[cell.fingerprint] = row["validation_nll"]
+            self._losses[identity] = row["validation_nll"]
         if self._live:
-            self._live.update(self._table(cell), refresh=True)
+            self._live.update(self._table(), refresh=True)
 
     def on_done(self, cell: Cell, state: str) -> None:
         """Counts a run that has ended."""
-        self._states[cell.fingerprint] = state
+        identity = cell["fingerprint"]
+        row = self._rows.pop(identity, {})
+        self._states[identity] = state
         self._trained += 1
         if self._live:
-            self._live.update(self._table(cell), refresh=True)
+            self._live.update(self._table(), refresh=True)
             return
-        ended = len(self._plan.cells) - self._left()
-        loss = self._losses.get(cell.fingerprint)
-        shown = (
-            f"{state}, validation {loss:.4f} {cell.spec.loss_unit}" if loss is not None else state
-        )
-        speed = self._row.get("tokens_per_second", 0.0)
+        total = len(self._cells)
+        loss = self._losses.get(identity)
+        shown = f"{state}, validation {loss:.4f} {self._unit}" if loss is not None else state
+        # A run that another worker trained has no speed here.
+        if row:
+            shown += f", {row['tokens_per_second'] / 1e3:.0f}k tokens/s"
         print(
-            f"[{ended:>{len(str(len(self._plan.cells)))}}/{len(self._plan.cells)}] "
-            f"{_describe(cell)}: {shown}, {speed / 1e3:.0f}k tokens/s, {self._time_left()}",
+            f"[{total - self._left():>{len(str(total))}}/{total}] "
+            f"{_describe(cell)}: {shown}, {self._time_left()}",
             flush=True,
         )
 
     def _left(self) -> int:
         ended = ("done", "diverged", "failed")
-        return sum(self._states[cell.fingerprint] not in ended for cell in self._plan.cells)
+        return sum(self._states[cell["fingerprint"]] not in ended for cell in self._cells)
 
     def _time_left(self) -> str:
         left = self._left()
@@ -82,45 +92,45 @@ class Progress:
         seconds = (time.perf_counter() - self._begin) / self._trained * left
         return f"about {seconds / 60:.1f} min left"
 
-    def _table(self, current: Cell) -> Table:
-        cells = self._plan.cells
+    def _table(self) -> Table:
+        cells = self._cells
         table = Table(
             title=f"{len(cells) - self._left()} of {len(cells)} runs, {self._time_left()}"
         )
         table.add_column("arm")
-        nuisances = list(dict.fromkeys(str(cell.nuisance) for cell in cells))
-        labels = {str(cell.nuisance): _setting(cell) for cell in cells}
-        for nuisance in nuisances:
-            table.add_column(labels[nuisance] or "runs")
+        labels = {str(cell["nuisance"]): _setting(cell) for cell in cells}
+        for label in labels.values():
+            table.add_column(label or "runs")
         table.add_column("now", justify="right")
-        for arm in self._plan.arms:
-            own = [cell for cell in cells if cell.arm == arm.name]
+        for arm in self._manifest["arms"]:
+            own = [cell for cell in cells if cell["arm"] == arm["name"]]
             marks = [
                 " ".join(
-                    MARKS[self._states[cell.fingerprint]]
+                    MARKS[self._states[cell["fingerprint"]]]
                     for cell in own
-                    if str(cell.nuisance) == nuisance
+                    if str(cell["nuisance"]) == nuisance
                 )
-                for nuisance in nuisances
+                for nuisance in labels
             ]
-            table.add_row(arm.name, *marks, self._now() if arm.name == current.arm else "")
+            table.add_row(arm["name"], *marks, self._now(own))
         return table
 
-    def _now(self) -> str:
-        row = self._row
-        if not row:
-            return ""
-        speed = row["tokens_per_second"] / 1e3
-        unit = self._plan.base.loss_unit
-        return f"step {row['step']}  train {row['train_nll']:.3f} {unit}  {speed:.0f}k tokens/s"
+    def _now(self, cells: list[Cell]) -> str:
+        """Returns what the newest rows of an arm's runs in progress say."""
+        rows = [self._rows[c["fingerprint"]] for c in cells if c["fingerprint"] in self._rows]
+        return "\n".join(
+            f"step {row['step']}  train {row['train_nll']:.3f} {self._unit}  "
+            f"{row['tokens_per_second'] / 1e3:.0f}k tokens/s"
+            for row in rows
+        )
 
 
 def _setting(cell: Cell) -> str:
-    return " ".join(f"{path.split('.')[-1]} {value!r}" for path, value in cell.nuisance.items())
+    return " ".join(f"{path.split('.')[-1]} {value!r}" for path, value in cell["nuisance"].items())
 
 
 def _describe(cell: Cell) -> str:
-    return " ".join(filter(None, [cell.arm, _setting(cell), f"seed {cell.spec.seed}"]))
+    return " ".join(filter(None, [cell["arm"], _setting(cell), f"seed {cell['seed']}"]))
 
 
 def console() -> Console:

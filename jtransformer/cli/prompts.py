@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from jtransformer.cli.run_directory import TrainedRun
-from jtransformer.spec import MaskedLM, Seq2Seq, SpanCorruption, SpecError
+from jtransformer.spec import MaskedLM, Seq2Seq, SpanCorruption, SpecError, Words
 
-SENTINEL = re.compile(r"<extra_id_(\d+)>")
+SENTINEL = re.compile(r"<extra_id_([0-9]+)>")
 """How a user writes where a span is missing, as T5's tokenizer does."""
 
 
@@ -57,13 +57,17 @@ def ask(trained: TrainedRun, text: str) -> Asked:
 def _with_sentinels(trained: TrainedRun, text: str) -> list[int]:
     """Reads a text in which <extra_id_0> … stand for what is missing."""
     sentinels = trained.specials.sentinels[:-1]
-    ids: list[int] = []
+    of_number = {str(i): token for i, token in enumerate(sentinels)}
+    gap, ids = _gap(trained), []
     # Split by a pattern with a group, so that text and numbers alternate.
-    for place, part in enumerate(SENTINEL.split(text)):
+    parts = SENTINEL.split(text)
+    for place, part in enumerate(parts):
         if place % 2 == 0:
+            part = part.removeprefix(gap) if place else part
+            part = part.removesuffix(gap) if place + 1 < len(parts) else part
             ids += [int(token) for token in trained.tokenizer.encode(part)]
-        elif int(part) < len(sentinels):
-            ids.append(sentinels[int(part)])
+        elif part in of_number:
+            ids.append(of_number[part])
         else:
             raise SpecError(
                 "--prompt",
@@ -78,18 +82,23 @@ def _with_sentinels(trained: TrainedRun, text: str) -> list[int]:
     return ids
 
 
+def _gap(trained: TrainedRun) -> str:
+    """Returns what stands between two tokens of a text and is in neither."""
+    return " " if isinstance(trained.spec.data.tokenizer, Words) else ""
+
+
 def decoder(trained: TrainedRun) -> Callable[[Sequence[int]], str]:
     """Returns how ids are shown: special tokens are left out, but for what stands for a span."""
     names = {token: f"<extra_id_{i}>" for i, token in enumerate(trained.specials.sentinels)}
 
     def decode(ids: Sequence[int]) -> str:
-        shown, text = "", []
+        shown, text = [], []
         for token in ids:
             if token in names:
-                shown += trained.tokenizer.decode(text) + names[token]
+                shown += [trained.tokenizer.decode(text), names[token]]
                 text = []
             else:
                 text.append(token)
-        return shown + trained.tokenizer.decode(text)
+        return _gap(trained).join(filter(None, [*shown, trained.tokenizer.decode(text)]))
 
     return decode

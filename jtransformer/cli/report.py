@@ -36,15 +36,16 @@ def show(workdir: Path) -> None:
 
     from jtransformer import report
 
-    page, analysis = report.write(workdir)
-    table = Table()
-    columns = report.summary_table(analysis)
-    for column in columns:
-        table.add_column(escape(column.heading))
-    for cells in zip(*(column.cells for column in columns), strict=True):
-        table.add_row(*map(escape, cells))
-    console().print(table)
-    print(report.answer(analysis))
-    for caveat in report.caveats(analysis):
-        print(f"- {caveat}")
+    page, analyses = report.write(workdir)
+    for analysis in analyses:
+        table = Table(title=None if analysis.scale is None else escape(report.scale(analysis)))
+        columns = report.summary_table(analysis)
+        for column in columns:
+            table.add_column(escape(column.heading))
+        for cells in zip(*(column.cells for column in columns), strict=True):
+            table.add_row(*map(escape, cells))
+        console().print(table)
+        print(report.answer(analysis))
+        for caveat in report.caveats(analysis):
+            print(f"- {caveat}")
     print(f"page: {page}")

@@ -9,7 +9,7 @@ from jtransformer.spec import RunSpec, SpecError, from_tree
 NEWEST, BEST = "newest", "best"
 SHOWN = 12
 """Runs of a work directory that an error message names."""
-PARTS = ("schema", "fingerprint", "tokenizer_sha256", "spec")
+FIELDS = ("schema", "fingerprint", "data_sha256", "tokenizer_sha256", "spec")
 
 
 class TrainedRun(NamedTuple):
@@ -44,7 +44,7 @@ def read_run(workdir: Path, checkpoint: str) -> TrainedRun:
     if checkpoint not in (NEWEST, BEST):
         raise SpecError("--checkpoint", f"must be one of {NEWEST}, {BEST}, got {checkpoint!r}.")
     files = records.RunFiles(workdir)
-    about = _about(files)
+    about = read_about(files)
     spec = from_tree(about["spec"])
     tokenizer = _tokenizer(files, about["tokenizer_sha256"])
 
@@ -60,8 +60,13 @@ def read_run(workdir: Path, checkpoint: str) -> TrainedRun:
     return TrainedRun(spec, tokenizer, specials, variables, step)
 
 
-def _about(files: records.RunFiles) -> dict[str, Any]:
-    """Reads what a run says of itself, or says where the runs are."""
+def read_about(files: records.RunFiles) -> dict[str, Any]:
+    """Reads what a run says of itself, its spec.json.
+
+    Raises:
+        SpecError: If there is no run; where there are several below, they are named.
+        DamagedRecord: If the file is damaged, or has another format.
+    """
     workdir = files.directory
     if not files.spec.exists():
         found = _runs_below(workdir)
@@ -74,7 +79,7 @@ def _about(files: records.RunFiles) -> dict[str, Any]:
             f"= {str(workdir)!r} holds {len(found)} runs; name one of them: {names}{more}.",
         )
     about = records.read_json(files.spec)
-    missing = [part for part in PARTS if not isinstance(about, dict) or part not in about]
+    missing = [name for name in FIELDS if not isinstance(about, dict) or name not in about]
     if missing:
         raise records.DamagedRecord(
             f"{files.spec} is damaged (it lacks {', '.join(missing)}); restore it from a copy."

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from jtransformer import records
 from jtransformer.cli.arguments import parse
-from jtransformer.cli.preflight import is_locked
 from jtransformer.spec import SpecError
+from jtransformer.sweep import is_worked_on
 
 STATES = ("done", "diverged", "failed", "running", "interrupted", "pending")
 
@@ -25,11 +25,8 @@ def run(argv: list[str]) -> int:
         sweep = records.load_sweep(workdir)
     except FileNotFoundError as error:
         raise SpecError("--workdir", str(error)) from None
-    # A run that was begun is running only while a process holds the directory.
-    begun = "running" if is_locked(workdir) else "interrupted"
-    counts = collections.Counter(
-        begun if run.state == "running" else run.state for run in sweep.runs
-    )
+    states = [_state(workdir, run) for run in sweep.runs]
+    counts = collections.Counter(states)
     shown = {state: counts[state] for state in STATES}
     if flags.json:
         print(json.dumps(shown))
@@ -38,7 +35,16 @@ def run(argv: list[str]) -> int:
         ", ".join(f"{count} {state}" for state, count in shown.items()),
         f"of {len(sweep.runs)} runs",
     )
-    for record in sweep.runs:
-        if record.failure is not None and record.state == "failed":
-            print(f"failed: {record.cell['directory']}: {record.failure['error']}")
+    for record, state in zip(sweep.runs, states, strict=True):
+        if record.failure is not None and state == "failed":
+            tried = record.failure.get("attempts", 1)
+            times = f" ({tried} times)" if tried > 1 else ""
+            print(f"failed{times}: {record.cell['directory']}: {record.failure['error']}")
     return 0
+
+
+def _state(workdir: Path, run: records.RunRecord) -> str:
+    """Returns what a run is said to be in: what was begun runs only while a worker holds it."""
+    if run.status is None and is_worked_on(workdir / run.cell["directory"]):
+        return "running"
+    return "interrupted" if run.state == "running" else run.state

@@ -10,7 +10,19 @@ on from its newest checkpoint, and results.csv is the same to the bit.
                          None unsets an optional one
   --workdir DIR          where runs, checkpoints and the page are written
   --dry_run              check everything and print the plan; train and write nothing
+  --workers N            how many workers train, 1: this process; 0: write the plan alone, for
+                         workers that you start yourself (`jtransformer worker`)
+  --launcher NAME        where workers run: local (the cores divided), ray or slurm
+  --option NAME=VALUE    a setting of the launcher, again for another; a wrong one names all
+  --retries N            how often a run that fails is tried again, 0
+  --lease SECONDS        how long a worker may be silent before others take its run over, 60
+  --track TRACKER        feed tensorboard or wandb while it trains (see `jtransformer track`)
   --accept_environment   go on although versions or devices have changed since the sweep began
+  --mode MODE            how runs of one program are computed: loop, one after another; vmap or map,
+                         in lockstep; spread, over devices; auto (the default) is the fastest here
+  --runs_at_once N       how many in lockstep; as many as there are and memory holds
+  --steps_per_dispatch N updates that are made at a time; one, or with auto what is fastest
+  --compile_cache DIR    where compiled programs are kept, for other sweeps too; in the workdir
 
 example: jtransformer sweep --config experiments/norm_and_ffn/config.py --workdir runs/norm_and_ffn
 
@@ -18,13 +30,21 @@ exit code: 0; 1 if a run failed; 2 for a mistake in the input; 75 if it was aske
 and should be started again.
 """
 
+import contextlib
+import functools
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from absl import flags
+
 from jtransformer import records
 from jtransformer.cli.arguments import parse, read_experiment
+from jtransformer.cli.corpora import Corpora
+from jtransformer.cli.finished import is_finished, show_finished
 from jtransformer.cli.main import FAILED_RUN, REQUEUE
+from jtransformer.cli.plan_table import print_plan
 from jtransformer.cli.preflight import (
     check_no_single_run,
     check_packages,
@@ -32,38 +52,49 @@ from jtransformer.cli.preflight import (
     check_writable,
     locked,
 )
-from jtransformer.cli.progress import Progress, console, say
+from jtransformer.cli.progress import say
 from jtransformer.cli.report import show
-from jtransformer.cli.stopping import stop_requests
-from jtransformer.spec import RunSpec, SpecError
+from jtransformer.cli.supervision import LaunchError, supervise
+from jtransformer.cli.track import tracker_directory
+from jtransformer.cli.worker import train_here
+from jtransformer.spec import SpecError, to_tree
 from jtransformer.sweep import (
     Cell,
+    Launch,
     PairingError,
     Plan,
     adopt,
     check_continuation,
-    execute,
+    executions,
     make_plan,
     manifest,
+    next_stage,
     read_declaration,
     states,
+    write_launch,
 )
+from jtransformer.sweep.launchers import Launcher, launcher
+from jtransformer.sweep.ledger import LEASE_SECONDS
+from jtransformer.trackers import kept_fed
 
-CACHED_FROM_SECONDS = 0.2
-"""Programs that compile faster than this are not kept: writing them would take as long."""
+Tracking = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 def run(argv: list[str]) -> int:
     """Runs the command; see the module's docstring."""
-    flags = parse(argv, takes_config=True, switches=("dry_run", "accept_environment"))
-    workdir = Path(flags.workdir).expanduser()
-    experiment = read_experiment(Path(flags.config), argv)
+    values = parse(
+        argv, takes_config=True, switches=("dry_run", "accept_environment"), others=_flags()
+    )
+    workdir = Path(values.workdir).expanduser()
+    workers = _workers(values, workdir)
+    tracking = _tracking(values.track, workdir)
+    experiment = read_experiment(Path(values.config), argv)
     if experiment.sweep is None:
-        raise SpecError(flags.config, "has no get_sweep(); add one, or use `jtransformer train`.")
+        raise SpecError(values.config, "has no get_sweep(); add one, or use `jtransformer train`.")
     check_packages()
     check_writable(workdir)
     check_no_single_run(workdir)
-    corpora = _Corpora()
+    corpora = Corpora()
     plan = make_plan(
         experiment.tree,
         read_declaration(experiment.sweep),
@@ -76,28 +107,100 @@ def run(argv: list[str]) -> int:
         "title": experiment.path.absolute().parent.name,
         "question": experiment.question,
         "command": shlex.join(["jtransformer", "sweep", *argv]),
-        "data": corpora.describe(plan.base),
+        "data": _known(plan, workdir, corpora) or corpora.describe(plan.base),
     }
-    if flags.dry_run:
-        job = _job(plan, about, workdir, flags.accept_environment)
-        _print_plan(job)
+    if values.dry_run:
+        print_plan(_job(plan, about, workdir, workers).manifest)
         return 0
     with locked(workdir):
-        job = _job(plan, about, workdir, flags.accept_environment)
-        return _train_and_report(job)
+        job = _job(plan, about, workdir, workers)
+        return _train_and_report(job, tracking)
+
+
+def _known(plan: Plan, workdir: Path, corpora: Corpora) -> dict[str, Any] | None:
+    """Returns what an earlier manifest says of the same data; its yardsticks take a while."""
+    old = records.load_manifest(workdir)
+    if old is None or old["data"]["sha256"] != corpora.sha256(plan.base):
+        return None
+    base = to_tree(plan.base)
+    same = all(old["base"][part] == base[part] for part in ("data", "objective"))
+    return old["data"] if same else None
+
+
+def _tracking(tracker: str | None, workdir: Path) -> Tracking:
+    """Returns what keeps a tracker fed, where one is asked for.
+
+    Raises:
+        SpecError: If the tracker is unknown, or its package is missing.
+    """
+    if tracker is None:
+        return contextlib.nullcontext
+    into = tracker_directory(workdir, tracker, None)
+    return functools.partial(kept_fed, workdir, tracker, into)
+
+
+class _Workers(NamedTuple):
+    """Who trains: so many workers of a launcher, or this process alone."""
+
+    launch: Launch
+    number: int
+    launcher: Launcher | None
 
 
 class _Job(NamedTuple):
     """A plan that may be carried out in its work directory."""
 
     plan: Plan
+    about: dict[str, Any]
     manifest: dict[str, Any]
     states: dict[str, str]
     workdir: Path
-    accept_environment: bool
+    workers: _Workers
 
 
-def _job(plan: Plan, about: dict[str, Any], workdir: Path, accept_environment: bool) -> _Job:
+def _flags() -> flags.FlagValues:
+    values = flags.FlagValues()
+    flags.DEFINE_string("launcher", "local", "launcher", flag_values=values)
+    flags.DEFINE_string("track", None, "track", flag_values=values)
+    flags.DEFINE_multi_string("option", [], "option", flag_values=values)
+    flags.DEFINE_integer("workers", 1, "workers", flag_values=values)
+    flags.DEFINE_integer("retries", 0, "retries", flag_values=values)
+    flags.DEFINE_float("lease", LEASE_SECONDS, "lease", flag_values=values)
+    flags.DEFINE_string("mode", "auto", "mode", flag_values=values)
+    flags.DEFINE_integer("runs_at_once", None, "runs_at_once", flag_values=values)
+    flags.DEFINE_integer("steps_per_dispatch", None, "steps_per_dispatch", flag_values=values)
+    flags.DEFINE_string("compile_cache", None, "compile_cache", flag_values=values)
+    return values
+
+
+def _workers(values: flags.FlagValues, workdir: Path) -> _Workers:
+    """Reads who is to train.
+
+    Raises:
+        SpecError: For a number out of its range, or an unknown launcher or option.
+    """
+    for name in ("workers", "retries"):
+        if getattr(values, name) < 0:
+            raise SpecError(f"--{name}", f"must be at least 0, got {getattr(values, name)}.")
+    if not 0 < values.lease < float("inf"):
+        raise SpecError("--lease", f"must be a number of seconds above 0, got {values.lease}.")
+    cache = values.compile_cache
+    launch = Launch(
+        retries=values.retries,
+        lease_seconds=values.lease,
+        accept_environment=values.accept_environment,
+        mode=values.mode,
+        runs_at_once=values.runs_at_once,
+        steps_per_dispatch=values.steps_per_dispatch,
+        compile_cache=cache and str(Path(cache).expanduser().absolute()),
+        workers=max(1, values.workers),
+    )
+    chosen = launcher(values.launcher, values.option, workdir.absolute())
+    is_here = values.launcher == "local" and values.workers == 1
+    return _Workers(launch, values.workers, None if is_here else chosen)
+
+
+def _job(plan: Plan, about: dict[str, Any], workdir: Path, workers: _Workers) -> _Job:
     """Holds a plan against what its work directory has; writes nothing."""
     old = records.load_manifest(workdir)
     if old is not None:
@@ -106,9 +209,10 @@ def _job(plan: Plan, about: dict[str, Any], workdir: Path, accept_environment: b
     grown = check_continuation(old, new, workdir) if old is not None else 0
     if grown:
         say(f"The sweep in {workdir} grows by {grown} runs.")
-    job = _Job(plan, new, states(plan, workdir), workdir, accept_environment)
+    job = _Job(plan, about, new, states(workdir, new["cells"]), workdir, workers)
     check_space(workdir, [cell.spec for cell in _todo(job)])
-    if _todo(job) and not accept_environment:
+    # Elsewhere than here, each worker compares its own environment.
+    if _todo(job) and workers.launcher is None and not workers.launch.accept_environment:
         _check_environment(job)
     return job
 
@@ -117,11 +221,20 @@ def _todo(job: _Job) -> list[Cell]:
     return [cell for cell in job.plan.cells if job.states[cell.fingerprint] == "pending"]
 
 
-def _train_and_report(job: _Job) -> int:
-    records.write_json(records.SweepFiles(job.workdir).manifest, job.manifest)
+def _train_and_report(job: _Job, tracking: Tracking) -> int:
+    if not _todo(job) and is_finished(job.workdir, job.manifest) and _next_stage(job) is None:
+        show_finished(job.workdir)
+        return 0
+    _write_manifest(job)
+    write_launch(job.workdir, job.workers.launch)
+    if not job.workers.number:
+        command = f"jtransformer worker --workdir {shlex.quote(str(job.workdir))}"
+        say(f"Planned. Start `{command}` as often and wherever you like, then report.")
+        return 0
     try:
-        failed = _train(job)
-    except PairingError as error:
+        with tracking():
+            failed = _train_to_the_last_stage(job)
+    except (PairingError, LaunchError) as error:
         say(f"jtransformer sweep: {error}")
         return FAILED_RUN
     if failed is None:
@@ -133,28 +246,44 @@ def _train_and_report(job: _Job) -> int:
     return FAILED_RUN if failed else 0
 
 
+def _train_to_the_last_stage(job: _Job) -> int | None:
+    """Trains what is missing, decides from the results what to train next, and so on.
+
+    Returns:
+        How many runs have failed; None if it was asked to stop.
+    """
+    while True:
+        failed = _train(job)
+        if failed != 0:
+            return failed
+        further = _next_stage(job)
+        if further is None:
+            return 0
+        job = _job(further, job.about, job.workdir, job.workers)
+        _write_manifest(job)
+
+
+def _next_stage(job: _Job) -> Plan | None:
+    return next_stage(job.plan, records.load_sweep(job.workdir))
+
+
 def _train(job: _Job) -> int | None:
     """Trains the missing cells; returns how many failed, None if it was asked to stop."""
     if not _todo(job):
         return 0
-    import jax
+    launch, number, chosen = job.workers
+    try:
+        if chosen is None:
+            return train_here(job.workdir, job.manifest, launch, lambda: False)
+        return supervise(chosen, number, job.workdir, job.manifest, launch)
+    finally:
+        _write_manifest(job)
 
-    from jtransformer.training import Hooks, Interrupted, Trainer
 
-    cache = records.SweepFiles(job.workdir).compile_cache
-    jax.config.update("jax_compilation_cache_dir", str(cache.absolute()))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", CACHED_FROM_SECONDS)
-    by_spec = {cell.spec: cell for cell in job.plan.cells}
-    with stop_requests() as should_stop, Progress(job.plan, dict(job.states)) as progress:
-        hooks = Hooks(
-            on_row=lambda spec, row: progress.on_row(by_spec[spec], row),
-            should_stop=should_stop,
-            accept_environment=job.accept_environment,
-        )
-        try:
-            return execute(job.plan, job.workdir, Trainer(hooks).train, progress.on_done)
-        except Interrupted:
-            return None
+def _write_manifest(job: _Job) -> None:
+    """Writes sweep.json, with the executions that have been chosen by now."""
+    chosen = {"execution": executions(job.workdir)}
+    records.write_json(records.SweepFiles(job.workdir).manifest, job.manifest | chosen)
 
 
 def _check_environment(job: _Job) -> None:
@@ -165,90 +294,7 @@ def _check_environment(job: _Job) -> None:
         return
     from jtransformer.training import check_same_environment, environment
 
-    present = environment()
     for path in begun:
-        check_same_environment(records.read_json(path), present)
-
-
-class _Corpora:
-    """What the runs of a sweep read, each read once."""
-
-    def __init__(self):
-        self._corpora: dict[Any, Any] = {}
-
-    def sha256(self, spec: RunSpec) -> str:
-        return self._load(spec).sha256
-
-    def check(self, plan: Plan) -> None:
-        """Refuses what cannot fill a batch of some cell, or does not fit its model."""
-        from jtransformer import data
-        from jtransformer.data.vocabularies import check_vocabularies
-
-        for cell in plan.cells:
-            corpus = self._load(cell.spec)
-            data.check_batch(corpus, cell.spec)
-            check_vocabularies(corpus, cell.spec)
-
-    def describe(self, spec: RunSpec) -> dict[str, Any]:
-        """Returns what the manifest says of the data, yardsticks included."""
-        from jtransformer import data
-
-        corpus = self._load(spec)
-        simple = data.yardsticks(corpus, spec)
-        return {
-            "source": spec.data.source.kind,
-            "sha256": corpus.sha256,
-            **_sizes(corpus),
-            "malformed": corpus.report.malformed,
-            "too_long": corpus.report.too_long,
-            "cut": corpus.report.cut,
-            "loss_unit": spec.loss_unit,
-            "unigram_nll": simple.unigram,
-            "bigram_nll": simple.bigram,
-            "xz_nll": simple.xz,
-        }
-
-    def _load(self, spec: RunSpec) -> Any:
-        from jtransformer import data
-
-        key = spec.data, spec.objective
-        if key not in self._corpora:
-            self._corpora[key] = data.load(*key)
-        return self._corpora[key]
-
-
-def _sizes(corpus: Any) -> dict[str, Any]:
-    """Returns how much there is in all and in each part, named by the unit in which it counts."""
-    import numpy as np
-
-    from jtransformer import data
-
-    parts = {"train": corpus.train, "validation": corpus.validation, "test": corpus.test}
-    streams = [part.ids for part in parts.values() if isinstance(part, data.Stream)]
-    unit = "examples" if not streams else "bytes" if streams[0].dtype == np.uint8 else "tokens"
-    counts = {f"{name}_{unit}": len(part) for name, part in parts.items()}
-    sizes = {"unit": unit, unit: sum(counts.values()), **counts}
-    if streams:
-        sizes[f"distinct_{unit}"] = len(np.unique(np.concatenate(streams)))
-    return sizes
-
-
-def _print_plan(job: _Job) -> None:
-    from rich.table import Table
-
-    plan = job.plan
-    table = Table(title=f"{len(plan.arms)} arms, {len(plan.cells)} runs")
-    for heading in ("arm", "solved", "parameters", "mismatch", "training MFLOP/token"):
-        table.add_column(heading, justify="left" if heading in ("arm", "solved") else "right")
-    for arm in job.manifest["arms"]:
-        solved = ", ".join(
-            f"{path.split('.')[-1]} {value}" for path, value in arm["matched"].items()
-        )
-        name = arm["name"] + (" (baseline)" if arm["name"] == plan.baseline else "")
-        flops = arm["training_flops_per_token"] / 1e6
-        table.add_row(
-            name, solved, f"{arm['parameters']:,}", f"{arm['residual']:+.3%}", f"{flops:.3f}"
-        )
-    console().print(table)
-    tuned = {path: list(values) for path, values in plan.declaration.nuisance.items()}
-    print(f"tuned per arm: {tuned}; seeds: {list(plan.declaration.seeds)}")
+        recorded = records.read_json(path)
+        # The mode is that of its program, which a run is held against when it is continued.
+        check_same_environment(recorded, environment(recorded.get("mode")))

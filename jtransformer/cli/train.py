@@ -35,12 +35,16 @@ def run(argv: list[str]) -> int:
     def show(_: RunSpec, row: dict[str, Any]) -> None:
         print(_line(row, spec.loss_unit), flush=True)
 
-    with locked(workdir), stop_requests() as should_stop:
+    with stop_requests() as should_stop:
         hooks = Hooks(
             on_row=show, should_stop=should_stop, accept_environment=flags.accept_environment
         )
+        trainer = Trainer(hooks)
+        # What the run reads is refused before its directory is made.
+        trainer.identify(spec)
         try:
-            status = Trainer(hooks).train(spec, workdir)
+            with locked(workdir):
+                status = trainer.train(spec, workdir)
         except Interrupted as stop:
             say(f"jtransformer train: {stop}")
             return REQUEUE

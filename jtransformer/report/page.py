@@ -3,20 +3,35 @@
 import importlib.resources
 import json
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 import markupsafe
 
 from jtransformer.records import SweepRecord
-from jtransformer.report import numbers, sentences
+from jtransformer.report import equality, numbers, sentences
 from jtransformer.report.figures import Figure
+from jtransformer.report.scales import scales_table
 from jtransformer.report.summary import COLUMNS, Column, check_table, summary_table
 from jtransformer.stats import Analysis, fairness, results_table
 
 
+class Part(NamedTuple):
+    """What the page shows of one scale, or of a sweep without scales.
+
+    Attributes:
+        record: Its records.
+        analysis: Their analysis.
+        figures: The figures in the page's theme.
+    """
+
+    record: SweepRecord
+    analysis: Analysis
+    figures: list[Figure]
+
+
 def page(record: SweepRecord, analysis: Analysis, figures: list[Figure]) -> str:
-    """Writes the page as HTML text.
+    """Writes the page of a sweep without scales as HTML text.
 
     All text from configs and records is escaped by the template engine.
 
@@ -25,6 +40,19 @@ def page(record: SweepRecord, analysis: Analysis, figures: list[Figure]) -> str:
         analysis: Their analysis.
         figures: The figures in the page's theme.
     """
+    return page_of_scales(record, [Part(record, analysis, figures)], None)
+
+
+def page_of_scales(record: SweepRecord, parts: list[Part], overview: Figure | None) -> str:
+    """Writes the page of a sweep, each scale on its own and all of them above.
+
+    Args:
+        record: The sweep's records.
+        parts: Its scales, or itself alone.
+        overview: The figure that holds the scales together, if there is one.
+    """
+    analyses = tuple(part.analysis for part in parts)
+    analysis = analyses[0]
     template = importlib.resources.files("jtransformer.report") / "page.html.j2"
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -34,22 +62,35 @@ def page(record: SweepRecord, analysis: Analysis, figures: list[Figure]) -> str:
         analysis=analysis,
         question=question,
         details=details,
-        answer=sentences.answer(analysis),
-        caveats=sentences.caveats(analysis),
-        compressor=sentences.compressor(analysis),
-        statistics=sentences.statistics(analysis),
-        summary=_rows(summary_table(analysis, COLUMNS)),
-        checks=_rows(check_table(analysis)),
-        figures=[(figure, script_json(figure.spec)) for figure in figures],
-        bundle=_bundle() if figures else "",
-        components=_components(analysis),
-        audit=fairness(record),
-        tuning=_tuning(analysis),
+        finished=sum(one.runs.finished for one in analyses),
+        planned=sum(one.runs.planned for one in analyses),
+        scales=_rows(scales_table(analyses)) if analysis.scales else None,
+        overview=[(overview, script_json(overview.spec))] if overview else [],
+        parts=[_shown(part) for part in parts],
+        bundle=_bundle() if any(part.figures for part in parts) else "",
         environment=_environment(record),
         data=analysis.data,
         runs=_runs(record),
-        match=record.manifest["match"],
     )
+
+
+def _shown(part: Part) -> dict[str, Any]:
+    analysis = part.analysis
+    return {
+        "analysis": analysis,
+        "heading": None if analysis.scale is None else sentences.scale(analysis),
+        "answer": sentences.answer(analysis),
+        "caveats": sentences.caveats(analysis),
+        "compressor": sentences.compressor(analysis),
+        "statistics": sentences.statistics(analysis),
+        "summary": _rows(summary_table(analysis, COLUMNS)),
+        "checks": _rows(check_table(analysis)),
+        "figures": [(figure, script_json(figure.spec)) for figure in part.figures],
+        "components": _components(analysis),
+        "audit": fairness(part.record),
+        "tuning": _tuning(analysis),
+        "equality": _equality(analysis),
+    }
 
 
 def script_json(value: Any) -> markupsafe.Markup:
@@ -95,6 +136,19 @@ def _components(analysis: Analysis) -> dict[str, Any]:
     return {"headings": ["arm", *plain, "total", "solved for"], "rows": rows}
 
 
+def _equality(analysis: Analysis) -> dict[str, Any]:
+    """Gathers what is equal; `residuals` says which arms stand out in the table of arms."""
+    quantity = equality.matched_quantity(analysis) or "parameters"
+    return {
+        "quantity": equality.WORDS[quantity],
+        "rule": equality.rule(analysis),
+        "caption": equality.caption(analysis),
+        "inequality": equality.inequality(analysis),
+        "residuals": [equality.is_unequal(analysis, arm.residual) for arm in analysis.arms],
+        "table": _rows(equality.mismatch_table(analysis)) | {"marks": equality.marks(analysis)},
+    }
+
+
 def _tuning(analysis: Analysis) -> dict[str, Any]:
     headings = ["arm", "settings tried", "runs", "finished", "diverged", "failed"]
     rows = [
@@ -132,6 +186,6 @@ def _cell(name: str, value: Any) -> str:
         return ""
     if name == "selected":
         return "yes" if value else ""
-    if name.endswith(("nll", "per_byte")):
+    if name.endswith("nll") or name.startswith("validation_bits"):
         return numbers.nll(value)
     return numbers.setting(value)

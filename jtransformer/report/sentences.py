@@ -1,7 +1,14 @@
 """Sentences of the page, by rule from the analysis."""
 
-from jtransformer.report import numbers
+from jtransformer.report import equality, numbers
 from jtransformer.stats import Analysis, ArmAnalysis, bits
+
+
+def scale(analysis: Analysis) -> str:
+    """Names a scale and what it sets."""
+    size = analysis.scales[analysis.scale or ""]
+    parts = [f"{path.rsplit('.', 1)[-1]} {numbers.setting(value)}" for path, value in size.items()]
+    return f"Scale {analysis.scale}: {', '.join(parts) or 'as in get_config()'}"
 
 
 def answer(analysis: Analysis) -> str:
@@ -30,12 +37,14 @@ def answer(analysis: Analysis) -> str:
 
 def caveats(analysis: Analysis) -> list[str]:
     """Lists what a reader must know before the answer is believed."""
-    found = []
+    unequal = equality.inequality(analysis)
+    found = [] if unequal is None else [unequal]
     at_edge = [arm.name for arm in analysis.arms if arm.mean and arm.choice and arm.choice.edges]
     if at_edge and analysis.runs.complete:
         found.append(
-            f"The best tuned value of {numbers.names(at_edge)} lies at the edge of its grid: a "
-            "better one may lie beyond, and a difference may be one of tuning."
+            f"The best tuned value of {numbers.names(at_edge)} lies at the edge of its "
+            f"{'draws' if analysis.drawn else 'grid'}: a better one may lie beyond, and a "
+            "difference may be one of tuning."
         )
     if analysis.runs.diverged:
         found.append(
@@ -79,17 +88,47 @@ def compressor(analysis: Analysis) -> str | None:
     return begin + numbers.names(parts) + "."
 
 
+def tuning(analysis: Analysis) -> list[str]:
+    """Says how tuned settings were found, where that is no grid of declared values."""
+    notes, search = [], analysis.search
+    if analysis.drawn:
+        how = "at random" if search["strategy"] == "random" else "from a scrambled Halton sequence"
+        notes.append(
+            f"The tuned settings were drawn {how}, {search['trials']} for every arm and the same "
+            "for all; an arm takes of each draw the settings that it has."
+        )
+    if search.get("rungs"):
+        lengths = [
+            f"{rung.settings} for {numbers.count(rung.steps)} steps" for rung in analysis.rungs
+        ]
+        notes.append(
+            f"Tuned by successive halving, with as many settings in every arm: "
+            f"{numbers.names(lengths)}. Which go on is chosen on validation. Every run starts anew "
+            "and has its schedule to itself; figures are those of the last rung alone."
+        )
+    for stage in analysis.stages:
+        for path, values in stage.get("added", {}).items():
+            notes.append(
+                f"The values of {path} were widened by "
+                f"{numbers.names([numbers.setting(value) for value in values])}, for all arms "
+                f"alike, because the best one of {numbers.names(stage['because'][path])} lay at "
+                "the edge."
+            )
+    return notes
+
+
 def statistics(analysis: Analysis) -> list[str]:
     """Explains the table's figures, one statement each."""
     notes = [
-        "A run's figure is the mean negative log-likelihood of its last step over the whole "
-        f"validation split, in {analysis.data['loss_unit']}; lower is better.",
+        "A run's figure is the mean negative log-likelihood of its last step over all that is "
+        f"asked of the validation split, in {analysis.data['loss_unit']}; lower is better.",
         "Each arm is shown at the tuned setting with the lowest mean validation loss over seeds. "
         "The test split took no part in that choice and is shown for the chosen settings alone.",
         "A run counts as diverged if its loss or gradient is not finite, or if it ends above both "
         "a uniform guess (ln V) and its own untrained loss; such a run is never averaged away.",
         "± after a loss is half of the 95 % t interval over the arm's own seeds; it includes what "
         "the seeds have in common and is wider than that of a difference.",
+        *tuning(analysis),
     ]
     fit = analysis.fit
     if fit is None or fit.residual_sd is None:
@@ -100,10 +139,15 @@ def statistics(analysis: Analysis) -> list[str]:
         f"by least squares: residual sd {fit.residual_sd:.4f} {analysis.data['loss_unit']} on "
         f"{fit.degrees_of_freedom} degrees of freedom. Its 95 % interval is unadjusted."
     )
+    family = f"the {fit.comparisons} arms compared with {analysis.baseline}"
+    if analysis.scales:
+        family = (
+            f"the {fit.comparisons} comparisons of all {len(analysis.scales)} scales together, "
+            "each with the baseline of its own scale"
+        )
     notes.append(
-        f"p values are Holm-adjusted over the {fit.comparisons} arms compared with "
-        f"{analysis.baseline}; an arm that could not be tested counts as p = 1. The verdict is "
-        "“better” or “worse” where the adjusted p is at most 0.05."
+        f"p values are Holm-adjusted over {family}; an arm that could not be tested counts as "
+        "p = 1. The verdict is “better” or “worse” where the adjusted p is at most 0.05."
     )
     notes.append(
         "Smallest resolvable difference: the true difference found with 80 % power by a two-sided "

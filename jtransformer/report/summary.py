@@ -42,8 +42,8 @@ def summary_table(analysis: Analysis, columns: Sequence[str] = BRIEF) -> list[Co
         columns: Which columns, of `COLUMNS`; "nuisance" gives one per nuisance factor.
 
     Returns:
-        Columns, left to right. Losses and differences are in nats per byte, "±" is half of the
-        95 % interval, and a negative difference is a lower loss.
+        Columns, left to right. "±" is half of the 95 % interval, and a negative difference is a
+        lower loss.
 
     Raises:
         ValueError: If a column is unknown.

@@ -10,7 +10,7 @@ from jtransformer.stats.additive import (
     paired_t,
     resolvable_difference,
 )
-from jtransformer.stats.analysis import analyse
+from jtransformer.stats.analysis import analyse, analyse_scales, at_scales
 from jtransformer.stats.curves import (
     difference_curves,
     learning_curves,
@@ -27,6 +27,7 @@ from jtransformer.stats.estimates import (
     Edge,
     Estimate,
     ModelFit,
+    RungCount,
     Verdict,
 )
 from jtransformer.stats.fairness import Fairness, fairness
@@ -45,8 +46,11 @@ __all__ = [
     "Estimate",
     "Fairness",
     "ModelFit",
+    "RungCount",
     "Verdict",
     "analyse",
+    "analyse_scales",
+    "at_scales",
     "bits",
     "difference_curves",
     "fairness",

@@ -1,6 +1,6 @@
 """From a sweep's records to its analysis."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from jtransformer.records import RunRecord, SweepRecord
 from jtransformer.stats.additive import (
@@ -16,10 +16,11 @@ from jtransformer.stats.estimates import (
     ArmAnalysis,
     Choice,
     Comparison,
+    Count,
     Estimate,
     ModelFit,
 )
-from jtransformer.stats.selection import by_setting, choose, count
+from jtransformer.stats.selection import by_setting, choose, count, rungs
 from jtransformer.stats.verdict import judge
 
 
@@ -28,27 +29,92 @@ def analyse(record: SweepRecord) -> Analysis:
 
     An arm enters the arm + seed model when its chosen setting has a finished run and no diverged
     one. Figures of unfinished arms are provisional, and their verdict says so.
+
+    Raises:
+        ValueError: If the sweep has several scales; `analyse_scales` judges each.
     """
+    if scales := record.manifest.get("scales"):
+        raise ValueError(
+            f"the sweep has the scales {', '.join(scales)}, and no arm of one can be compared with "
+            "an arm of another; use analyse_scales."
+        )
+    (analysis,) = analyse_scales(record)
+    return analysis
+
+
+def analyse_scales(record: SweepRecord) -> tuple[Analysis, ...]:
+    """Judges the arms of each scale against the baseline at that scale.
+
+    Each scale has its own arm + seed model, since noise differs with size. Holm's correction takes
+    the comparisons of all scales as one family: whoever looks through the scales for a finding
+    is then wrong at most as often as with a single one.
+
+    Returns:
+        One analysis for each scale; one in all of a sweep without scales.
+    """
+    parts = [_fitted(one) for one in at_scales(record)]
+    family = sum(len(part.choices) - 1 for part in parts)
+    raw = {name: d.p for part in parts for name, d in part.differences() if d.p is not None}
+    adjusted = holm(raw, family)
+    return tuple(_judged(part, family, adjusted) for part in parts)
+
+
+def at_scales(record: SweepRecord) -> list[SweepRecord]:
+    """Parts a sweep into one for each scale, as if each had been run alone."""
     manifest = record.manifest
-    baseline = manifest["baseline"]
-    names = [arm["name"] for arm in manifest["arms"]]
+    if not manifest.get("scales"):
+        return [record]
+    parts = []
+    for scale in manifest["scales"]:
+        arms = [arm for arm in manifest["arms"] if arm["scale"] == scale]
+        names = {arm["name"] for arm in arms}
+        runs = tuple(run for run in record.runs if run.cell["arm"] in names)
+        own = {"arms": arms, "cells": [run.cell for run in runs], "baseline": arms[0]["baseline"]}
+        parts.append(SweepRecord(manifest | own, runs))
+    return parts
+
+
+class _Part(NamedTuple):
+    """The arms of one scale, their noise estimated and not yet judged."""
+
+    record: SweepRecord
+    choices: dict[str, Choice | None]
+    counts: dict[str, Count]
+    usable: dict[str, Choice]
+    additive: AdditiveFit | None
+
+    def differences(self) -> list[tuple[str, Estimate]]:
+        return list(self.additive.differences.items()) if self.additive else []
+
+
+def _fitted(record: SweepRecord) -> _Part:
+    baseline = record.manifest["baseline"]
+    names = [arm["name"] for arm in record.manifest["arms"]]
     runs = {n: [run for run in record.runs if run.cell["arm"] == n] for n in names}
-    choices = {n: choose(runs[n]) for n in names}
-    counts = {n: count(runs[n]) for n in names}
-    final = {n for n in names if counts[n].complete}
-    fit, comparisons = _compare(choices, baseline, final)
+    drawn = record.manifest.get("search", {}).get("trials") is not None
+    choices = {n: choose(runs[n], "draws" if drawn else "grid") for n in names}
+    usable = {n: c for n, c in choices.items() if c and c.validation and not c.runs.diverged}
+    losses = {n: c.validation for n, c in usable.items()}
+    additive = fit_additive(losses, baseline) if baseline in usable else None
+    return _Part(record, choices, {n: count(runs[n]) for n in names}, usable, additive)
+
+
+def _judged(part: _Part, family: int, adjusted: dict[str, float]) -> Analysis:
+    manifest, baseline = part.record.manifest, part.record.manifest["baseline"]
+    fit, comparisons = _compare(part, family, adjusted)
     arms = []
     for arm in manifest["arms"]:
         name = arm["name"]
         verdict = judge(
             is_baseline=name == baseline,
-            runs=counts[name],
-            baseline_runs=counts[baseline],
-            choice=choices[name],
+            runs=part.counts[name],
+            baseline_runs=part.counts[baseline],
+            choice=part.choices[name],
             comparison=comparisons.get(name),
             seeds=len(manifest["seeds"]),
         )
-        arms.append(_arm(arm, runs[name], choices[name], comparisons.get(name), verdict))
+        runs = [run for run in part.record.runs if run.cell["arm"] == name]
+        arms.append(_arm(arm, runs, part.choices[name], comparisons.get(name), verdict))
     return Analysis(
         title=manifest["title"],
         question=manifest["question"],
@@ -56,32 +122,34 @@ def analyse(record: SweepRecord) -> Analysis:
         baseline=baseline,
         seeds=tuple(manifest["seeds"]),
         data=manifest["data"],
-        runs=count(record.runs),
+        match=manifest["match"],
+        runs=count(part.record.runs),
         arms=tuple(arms),
         fit=fit,
+        scale=manifest["arms"][0].get("scale"),
+        scales=manifest.get("scales", {}),
+        search=manifest.get("search", {}),
+        stages=tuple(manifest.get("stages", ())),
+        rungs=rungs([run for run in part.record.runs if run.cell["arm"] == baseline]),
     )
 
 
 def _compare(
-    choices: dict[str, Choice | None], baseline: str, final: set[str]
+    part: _Part, family: int, adjusted: dict[str, float]
 ) -> tuple[ModelFit | None, dict[str, Comparison]]:
-    usable = {n: c for n, c in choices.items() if c and c.validation and not c.runs.diverged}
-    if baseline not in usable:
+    usable, additive, baseline = part.usable, part.additive, part.record.manifest["baseline"]
+    if additive is None:
         return None, {}
-    additive = fit_additive({n: c.validation for n, c in usable.items()}, baseline)
-    comparisons = len(choices) - 1
     # Not before every run of an arm is finished: until then its choice may still change.
-    tested = {n: c.test for n, c in usable.items() if c.test and n in final}
+    tested = {n: c.test for n, c in usable.items() if c.test and part.counts[n].complete}
     on_test = fit_additive(tested, baseline).differences if baseline in tested else {}
-    raw = {n: d.p for n, d in additive.differences.items() if d.p is not None}
-    adjusted = holm(raw, comparisons)
     fit = ModelFit(
         arms=tuple(usable),
         observations=additive.observations,
         degrees_of_freedom=additive.degrees_of_freedom,
         residual_sd=additive.residual_sd,
         balanced=additive.balanced,
-        comparisons=comparisons,
+        comparisons=family,
     )
     reference = usable[baseline].validation
     return fit, {
@@ -90,7 +158,7 @@ def _compare(
             by_seed=_paired_differences(usable[name].validation, reference),
             test=on_test.get(name),
             p_holm=adjusted.get(name),
-            resolvable=_resolvable(difference, additive, comparisons),
+            resolvable=_resolvable(difference, additive, family),
         )
         for name, difference in additive.differences.items()
     }
@@ -131,6 +199,8 @@ def _arm(
         parameters=arm["parameters"],
         components=arm["components"],
         residual=arm["residual"],
+        # Sweeps of earlier versions have that of the parameters alone.
+        mismatches=arm.get("mismatches", {"parameters": arm["residual"]}),
         training_flops_per_token=arm["training_flops_per_token"],
         runs=counts,
         settings=len(by_setting(runs)),

@@ -15,7 +15,7 @@ def learning_curves(record: SweepRecord, analysis: Analysis) -> pandas.DataFrame
     """Lists the losses along training of every arm's runs at its chosen setting.
 
     Returns:
-        Columns arm, seed, step, tokens, split ("train" or "validation") and nll (nats per byte).
+        Columns arm, seed, step, tokens, split ("train" or "validation") and nll.
         A train loss is the mean over the batches since the row before, each before its update.
     """
     choices = {arm.name: arm.choice for arm in analysis.arms}
@@ -72,20 +72,27 @@ def difference_curves(curves: pandas.DataFrame, baseline: str) -> pandas.DataFra
 def nuisance_curves(record: SweepRecord, analysis: Analysis) -> pandas.DataFrame:
     """Lists final validation losses along each numeric nuisance factor, the others at the choice.
 
+    What changes together with a factor is not held at the choice, and of drawn settings all stand
+    there: no two have the others in common. Of a search by halving the first rung is listed, where
+    every setting has the same steps.
+
     Returns:
         Columns factor (path), arm, value, seed, nll (NaN where the run diverged), state; finished
         runs only.
     """
     choices = {arm.name: arm.choice for arm in analysis.arms}
+    together = [names.split(", ") for names in record.manifest["nuisance"]]
     rows = []
     for run in record.runs:
         choice, cell = choices[run.cell["arm"]], run.cell
-        if choice is None or run.status is None:
+        if choice is None or run.status is None or cell.get("rung", {"number": 1})["number"] > 1:
             continue
         nll = run.status["result"]["validation_nll"]
         for factor, value in cell["nuisance"].items():
-            others = {k: v for k, v in cell["nuisance"].items() if k != factor}
-            if is_number(value) and all(choice.nuisance[k] == v for k, v in others.items()):
+            free = next((paths for paths in together if factor in paths), [factor])
+            others = {k: v for k, v in cell["nuisance"].items() if k not in free}
+            alike = analysis.drawn or all(choice.nuisance[k] == v for k, v in others.items())
+            if is_number(value) and alike:
                 loss = np.nan if nll is None else nll
                 rows.append((factor, cell["arm"], value, cell["seed"], loss, run.state))
     return pandas.DataFrame(rows, columns=pandas.Index(_NUISANCE))

@@ -1,4 +1,4 @@
-"""What the statistics return: small frozen values, in nats per byte unless said otherwise."""
+"""What the statistics return: small frozen values, in the loss unit of the manifest."""
 
 import dataclasses
 from typing import Any, Literal
@@ -37,11 +37,25 @@ class Estimate:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Edge:
-    """A tuned value that is the lowest or highest of those tried: the optimum may lie beyond."""
+    """A tuned value that is the lowest or highest of those tried: the optimum may lie beyond.
+
+    `among` says whether they were a grid or draws.
+    """
 
     factor: str
     side: Literal["lowest", "highest"]
     value: float
+    among: Literal["grid", "draws"] = "grid"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RungCount:
+    """A rung of a search by halving: how many settings of an arm had runs of how many steps."""
+
+    number: int
+    of: int
+    steps: int
+    settings: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,8 +101,8 @@ class Comparison:
 
     `model` is the arm + seed model's difference and decides; `paired` is the plain paired t of
     `by_seed`, a check; `test` is the model's difference on the test split. `p_holm` adjusts
-    `model.p` over all arms but the baseline. `resolvable` is the smallest difference that would
-    be found with 80 % power at Holm's first step.
+    `model.p` over all arms but the baseline, at every scale. `resolvable` is the smallest
+    difference that would be found with 80 % power at Holm's first step.
     """
 
     model: Estimate
@@ -103,7 +117,8 @@ class Comparison:
 class ArmAnalysis:
     """All that is known of one arm.
 
-    `residual` is the mismatch of the matched quantity to the baseline, a fraction. `mean` and
+    `residual` is the mismatch of the matched quantity to the baseline, a fraction; `mismatches`
+    are those of every quantity, None where the baseline has nothing of it. `mean` and
     `test_mean` average the seeds at the choice and are None where a run of it diverged.
     """
 
@@ -113,6 +128,7 @@ class ArmAnalysis:
     parameters: int
     components: dict[str, int]
     residual: float
+    mismatches: dict[str, float | None]
     training_flops_per_token: int
     runs: Count
     settings: int
@@ -127,8 +143,9 @@ class ArmAnalysis:
 class ModelFit:
     """The arm + seed model that the differences come from.
 
-    `arms` are the arms in it; `balanced` says that each has every seed. `residual_sd` is in nats
-    per byte and None without residual degrees of freedom.
+    `arms` are the arms in it; `balanced` says that each has every seed. `residual_sd` is
+    None without residual degrees of freedom. `comparisons` is the size of Holm's
+    family.
     """
 
     arms: tuple[str, ...]
@@ -141,7 +158,14 @@ class ModelFit:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Analysis:
-    """A sweep's result: one value from which the table, the page and the verdict are written."""
+    """A sweep's result: one value from which the table, the page and the verdict are written.
+
+    `match` is what the manifest says of it: what is held equal and by what, None for nothing.
+    Of a sweep at several scales there is one for each: `scale` is its name and `scales` are all of
+    them, in which Holm's correction counts every comparison. `search` says how tuned settings were
+    found, `rungs` how long they were run (those of the baseline, with no rungs none), and `stages`
+    what was decided on the way.
+    """
 
     title: str
     question: str
@@ -149,9 +173,20 @@ class Analysis:
     baseline: str
     seeds: tuple[int, ...]
     data: dict[str, Any]
+    match: dict[str, Any] | None
     runs: Count
     arms: tuple[ArmAnalysis, ...]
     fit: ModelFit | None
+    scale: str | None
+    scales: dict[str, dict[str, Any]]
+    search: dict[str, Any]
+    stages: tuple[dict[str, Any], ...]
+    rungs: tuple[RungCount, ...]
+
+    @property
+    def drawn(self) -> bool:
+        """Whether tuned settings were drawn, so that no grid of them is full."""
+        return self.search.get("trials") is not None
 
     def arm(self, name: str) -> ArmAnalysis:
         """Returns the arm of that name.

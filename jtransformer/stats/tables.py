@@ -13,9 +13,9 @@ _COUNTS = ("steps", "tokens", "best_step", "diverged_at", "parameters", "trainin
 def results_table(record: SweepRecord) -> pandas.DataFrame:
     """Tabulates every run in the manifest's order, with nothing of the clock in it.
 
-    Losses are in nats per byte. The test loss stands only at an arm's chosen setting, once all
-    runs of the arm are finished; a run's `parameters` and `training_flops_per_token` are those of
-    its arm.
+    Losses are in the unit of the manifest, and once in bits. The test loss stands only at an
+    arm's chosen setting, once all runs of the arm are finished; a run's `parameters` and
+    `training_flops_per_token` are those of its arm.
 
     Returns:
         One row per cell. Counts are nullable integers and losses floats, so that the table's CSV
@@ -24,7 +24,9 @@ def results_table(record: SweepRecord) -> pandas.DataFrame:
     manifest = record.manifest
     scientific = list(dict.fromkeys(path for arm in manifest["arms"] for path in arm["factors"]))
     nuisance = list(dict.fromkeys(p for run in record.runs for p in run.cell["nuisance"]))
-    heading = _headings([*scientific, *nuisance])
+    extra = _extra_columns(record)
+    bits_name = f"validation_bits_per_{manifest['data']['loss_unit'].removeprefix('nats/')}"
+    heading = _headings([*scientific, *nuisance], extra | {bits_name})
     arms = {arm["name"]: arm for arm in manifest["arms"]}
     final = {name: _final_choice(record, name) for name in arms}
     rows = []
@@ -32,9 +34,11 @@ def results_table(record: SweepRecord) -> pandas.DataFrame:
         cell, arm = run.cell, arms[run.cell["arm"]]
         rows.append(
             {"arm": cell["arm"]}
+            | ({"scale": arm["scale"]} if "scale" in extra else {})
             | {heading[path]: arm["factors"].get(path) for path in scientific}
             | {heading[path]: cell["nuisance"].get(path) for path in nuisance}
-            | _outcome(run, arm, is_chosen(run, final[cell["arm"]]))
+            | ({"rung": cell["rung"]["number"]} if "rung" in extra else {})
+            | _outcome(run, arm, is_chosen(run, final[cell["arm"]]), bits_name)
             | {"fingerprint": cell["fingerprint"]}
         )
     table = pandas.DataFrame(rows)
@@ -56,11 +60,11 @@ def timings_table(record: SweepRecord) -> pandas.DataFrame:
     return pandas.DataFrame(rows).astype(dict.fromkeys(keys, "float64"))
 
 
-def _outcome(run: RunRecord, arm: dict[str, Any], selected: bool) -> dict[str, Any]:
+def _outcome(run: RunRecord, arm: dict[str, Any], selected: bool, bits_name: str) -> dict[str, Any]:
     result = run.status["result"] if run.status else {}
-    losses = ("train_nll", "validation_nll", "validation_bits_per_byte", "best_validation_nll")
+    losses = ("train_nll", "validation_nll", bits_name, "best_validation_nll")
     values = {key: _number(result.get(key)) for key in (*losses, "test_nll")}
-    values["validation_bits_per_byte"] = bits(values["validation_nll"])
+    values[bits_name] = bits(values["validation_nll"])
     return {
         "seed": run.cell["seed"],
         "state": run.state,
@@ -91,10 +95,16 @@ def _final_choice(record: SweepRecord, arm: str):
     return choose(runs) if count(runs).complete else None
 
 
-def _headings(paths: list[str]) -> dict[str, str]:
+def _extra_columns(record: SweepRecord) -> set[str]:
+    """Returns the columns that only some sweeps have."""
+    scales = {"scale"} if record.manifest.get("scales") else set()
+    return scales | {"rung" for run in record.runs if "rung" in run.cell}
+
+
+def _headings(paths: list[str], extra: set[str]) -> dict[str, str]:
     """Names columns by the last component of a path, or by all of it where that is taken."""
     fixed = {"arm", "seed", "state", "selected", "fingerprint", "train_nll", "validation_nll"}
-    fixed |= {"validation_bits_per_byte", "best_validation_nll", "test_nll", *_COUNTS}
+    fixed |= extra | {"best_validation_nll", "test_nll", *_COUNTS}
     last = [path.rsplit(".", 1)[-1] for path in paths]
     taken = fixed | {name for name in last if last.count(name) > 1}
     return {path: path if name in taken else name for path, name in zip(paths, last, strict=True)}

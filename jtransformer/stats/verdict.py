@@ -30,8 +30,11 @@ def judge(
         comparison: Its difference to the baseline, where there is one.
         seeds: How many seeds the sweep has.
     """
-    if not runs.complete or choice is None:
+    if not runs.complete:
         return Verdict(word="incomplete", text=f"incomplete: {_progress(runs)}")
+    if choice is None:
+        text = f"incomplete: the {runs.planned} runs so far choose what is run for all steps"
+        return Verdict(word="incomplete", text=text)
     edge = _edge_text(choice.edges)
     if choice.runs.diverged:
         k, n = choice.runs.diverged, choice.runs.planned
@@ -69,5 +72,7 @@ def _edge_text(edges: tuple[Edge, ...]) -> str:
     parts = []
     for edge in edges:
         name = edge.factor.rsplit(".", 1)[-1].replace("_", "-")
-        parts.append(f" — at the edge of the {name} grid ({edge.side} value tried, {edge.value:g})")
+        parts.append(
+            f" — at the edge of the {name} {edge.among} ({edge.side} value tried, {edge.value:g})"
+        )
     return "".join(parts)

@@ -1,14 +1,26 @@
 """What a config file's `get_sweep()` may say, checked before anything is built."""
 
 import dataclasses
-import math
-import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jtransformer.spec import SpecError
+from jtransformer.sweep.factors import (
+    Factor,
+    Setting,
+    grid,
+    read_factors,
+    read_setting,
+    read_values,
+)
 from jtransformer.sweep.matching import Matching, read_matching
 from jtransformer.sweep.parts import read_integer, read_parts
+from jtransformer.sweep.search import (
+    Extension,
+    Search,
+    read_extension,
+    read_search,
+)
 
 NEUTRAL = tuple(
     f"training.{name}"
@@ -16,8 +28,6 @@ NEUTRAL = tuple(
 )
 """Settings that a run reports or is stored by; they move no final loss."""
 METRICS = ("validation/nll",)
-PLAIN = (str, int, float, bool, type(None))
-"""What a value may be: it names arms and directories, and is written to sweep.json."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,21 +35,41 @@ class Declaration:
     """A sweep: factors whose effect is asked about, factors tuned per arm, and seeds.
 
     Attributes:
-        scientific: Values of each setting that makes the arms, a full grid.
-        nuisance: Values of each setting that is tuned per arm on validation, a full grid.
+        scientific: Factors that make the arms, a full grid.
+        nuisance: Factors that are tuned per arm on validation.
         seeds: Seeds that every setting is run with; they pair the arms. Empty takes the one of
             `get_config()`.
         match: How arms are made equal; None leaves them as they are.
         metric: What selects nuisance settings and is compared.
         baseline: Name of the arm to compare with; None takes the one equal to `get_config()`.
+        arms: Named arms, each the settings that it replaces; each stands once at every point of
+            the grid. Empty leaves the grid alone.
+        scales: Named sizes or budgets, each the settings that it replaces; all arms stand at each
+            and are compared within it. Empty asks once.
+        search: How tuned settings are found.
+        extend: Whether the tuned values are widened; None keeps them.
     """
 
-    scientific: dict[str, tuple[Any, ...]]
-    nuisance: dict[str, tuple[Any, ...]]
-    seeds: tuple[int, ...]
-    match: Matching | None
-    metric: str
-    baseline: str | None
+    scientific: tuple[Factor, ...] = ()
+    nuisance: tuple[Factor, ...] = ()
+    seeds: tuple[int, ...] = ()
+    match: Matching | None = None
+    metric: str = METRICS[0]
+    baseline: str | None = None
+    arms: dict[str, Setting] = dataclasses.field(default_factory=dict)
+    scales: dict[str, Setting] = dataclasses.field(default_factory=dict)
+    search: Search = Search()
+    extend: Extension | None = None
+
+    def tuned(self) -> set[str]:
+        """Returns the settings that are tuned."""
+        return {path for factor in self.nuisance for path in factor.paths}
+
+    def declared(self) -> set[str]:
+        """Returns every setting that the sweep gives values to, the seed left out."""
+        factors = {path for factor in self.scientific for path in factor.paths}
+        named = {path for delta in (*self.arms.values(), *self.scales.values()) for path in delta}
+        return factors | named | self.tuned()
 
 
 def read_declaration(value: Any) -> Declaration:
@@ -49,66 +79,95 @@ def read_declaration(value: Any) -> Declaration:
         SpecError: For an unknown key, a wrong type, or two statements that contradict.
     """
     given = read_parts("get_sweep()", value, Declaration)
-    seeds = _values("seeds", given["seeds"]) if "seeds" in given else ()
+    seeds = read_values("seeds", given["seeds"]) if "seeds" in given else ()
     for seed in seeds:
         read_integer("seeds", seed, minimum=0)
     metric = given.get("metric", METRICS[0])
     if metric not in METRICS:
         raise SpecError("metric", f"must be one of {', '.join(METRICS)}, got {metric!r}.")
-    match = None if given.get("match") is None else read_matching(given["match"])
+    nuisance = read_factors("nuisance", given.get("nuisance", {}))
+    search = read_search(given.get("search", {}), nuisance)
+    extend = given.get("extend")
     declaration = Declaration(
-        scientific=_factors("scientific", given.get("scientific", {})),
-        nuisance=_factors("nuisance", given.get("nuisance", {})),
+        scientific=read_factors("scientific", given.get("scientific", {})),
+        nuisance=nuisance,
         seeds=seeds,
-        match=match,
+        match=None if given.get("match") is None else read_matching(given["match"]),
         metric=metric,
         baseline=given.get("baseline"),
+        arms=_named("arms", given["arms"]) if "arms" in given else {},
+        scales=_named("scales", given["scales"]) if "scales" in given else {},
+        search=search,
+        extend=None if extend is None else read_extension(extend, search, nuisance),
     )
+    _check_number_of_arms(declaration)
     _check_roles(declaration)
+    _check_conditions(declaration)
     return declaration
 
 
-def _check_roles(declaration: Declaration) -> None:
-    if not declaration.scientific:
-        raise SpecError("scientific", "is empty; name at least one setting with two values.")
-    if math.prod(map(len, declaration.scientific.values())) < 2:
+def _check_number_of_arms(declaration: Declaration) -> None:
+    if not declaration.scientific and not declaration.arms:
+        raise SpecError("scientific", "is empty; name at least one setting with two values, or "
+                        "give named arms.")  # fmt: skip
+    if len(grid(declaration.scientific)) * max(len(declaration.arms), 1) < 2:
+        part = "scientific" if declaration.scientific else "arms"
         raise SpecError(
-            "scientific", "makes one arm; a comparison needs two, so give a second value."
+            part, "makes one arm; a comparison needs two, so give a second value or arm."
         )
-    for path in (*declaration.scientific, *declaration.nuisance):
+    if len(declaration.scales) == 1:
+        raise SpecError("scales", "has one scale; give a second, or set it in get_config().")
+
+
+def _check_roles(declaration: Declaration) -> None:
+    roles: dict[str, str] = {}
+    for path, role in _claims(declaration):
         if path in NEUTRAL:
             raise SpecError(path, "changes no result, so it cannot make arms or be tuned.")
-    roles = dict.fromkeys(declaration.scientific, "scientific")
-    claims = [(path, "nuisance") for path in declaration.nuisance] + [("seed", "seeds")]
-    if declaration.match:
-        claims.append((declaration.match.by, "match.by"))
-    for path, role in claims:
-        if path in roles:
+        # The scale gives the baseline its value, the match the other arms theirs.
+        if path in roles and (roles[path], role) != ("scales", "match.by"):
+            if roles[path] == role:
+                raise SpecError(path, f"stands twice in {role}; name it once.")
             raise SpecError(path, f"is both {roles[path]} and {role}; it can be one of them.")
         roles[path] = role
+    steps = "training.steps"
+    if declaration.search.rungs and roles.get(steps) == "nuisance":
+        raise SpecError(steps, "is both nuisance and what search.strategy 'halving' varies; it can "
+                        "be one of them.")  # fmt: skip
 
 
-def _factors(role: str, value: Any) -> dict[str, tuple[Any, ...]]:
-    if not isinstance(value, Mapping):
-        raise SpecError(role, f"must map settings to their values, got {value!r}.")
-    return {str(path): _values(str(path), values) for path, values in value.items()}
+def _claims(declaration: Declaration) -> Iterator[tuple[str, str]]:
+    """Yields every setting with what it is for."""
+    for role, factors in (
+        ("scientific", declaration.scientific),
+        ("nuisance", declaration.nuisance),
+    ):
+        for factor in factors:
+            yield from ((path, role) for path in factor.paths)
+    for role, deltas in (("arms", declaration.arms), ("scales", declaration.scales)):
+        yield from ((p, role) for p in dict.fromkeys(p for d in deltas.values() for p in d))
+    yield "seed", "seeds"
+    if declaration.match:
+        yield from ((path, "match.by") for path in declaration.match.solved)
 
 
-def _values(path: str, values: Any) -> tuple[Any, ...]:
-    if not isinstance(values, (tuple, list)) or not values:
-        raise SpecError(path, f"must have a tuple of values, such as (1, 2), got {values!r}.")
-    for index, value in enumerate(values):
-        if type(value) not in PLAIN:
-            raise SpecError(path, f"has the value {value!r}; each must be a plain Python number, "
-                            "a string, True, False or None.")  # fmt: skip
-        if _single(value) in map(_single, values[:index]):
-            raise SpecError(path, f"names {value!r} twice; two arms or runs would be identical.")
-    return tuple(values)
+def _check_conditions(declaration: Declaration) -> None:
+    tuned = declaration.tuned()
+    for factor in declaration.nuisance:
+        for path in factor.when:
+            if path in tuned or path == "seed":
+                raise SpecError(
+                    f"{factor.name}: when",
+                    f"names {path}, which differs between the runs of one arm; name a setting that "
+                    "makes arms.",
+                )
 
 
-def _single(value: Any) -> Any:
-    """Returns a number as single precision sees it: two that agree there make one run."""
-    try:
-        return struct.unpack("<f", struct.pack("<f", value))[0] if type(value) is float else value
-    except OverflowError:  # The spec refuses it with its reason.
-        return value
+def _named(role: str, value: Any) -> dict[str, Setting]:
+    if not isinstance(value, Mapping) or not value:
+        raise SpecError(role, "must map names to the settings that they replace, such as "
+                        f"{{'wide': {{'model.width': 128}}}}, got {value!r}.")  # fmt: skip
+    for name in value:
+        if not isinstance(name, str) or not name.strip():
+            raise SpecError(role, f"must have names that are strings, got {name!r}.")
+    return {name: read_setting(f"{role}: {name}", delta) for name, delta in value.items()}

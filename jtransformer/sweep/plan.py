@@ -1,56 +1,43 @@
-"""From a declaration to arms of equal size and to cells, each one run with an identity."""
+"""From arms to cells: each one run with an identity, as many settings for every arm."""
 
 import dataclasses
-import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jtransformer import accounting
 from jtransformer.records import SCHEMA
-from jtransformer.spec import (
-    ModelSpec,
-    RunSpec,
-    SpecError,
-    Tree,
-    fingerprint,
-    from_tree,
-    get,
-    nearest,
-    prune,
-    replace,
-    to_tree,
-)
+from jtransformer.spec import RunSpec, SpecError, Tree, fingerprint, from_tree, get, prune, replace
+from jtransformer.sweep.arms import Arm, candidates, leaf, resolve_arms
 from jtransformer.sweep.declaration import Declaration
-from jtransformer.sweep.matching import Matching, match_arm
+from jtransformer.sweep.factors import Factor, Setting, check_paths
 from jtransformer.sweep.refusals import (
-    refuse_identical,
+    refuse_idle,
     refuse_other_measures,
     refuse_overruled,
     refuse_shared_identity,
+    refuse_unequal_budgets,
     refuse_unread,
 )
+from jtransformer.sweep.search import active, project, settings_of
 
-Setting = dict[str, Any]
+Stage = dict[str, Any]
+"""What was decided from results, as plain data: see `jtransformer.sweep.stages`."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Arm:
-    """One setting of the scientific factors.
+class Rung:
+    """One of the lengths at which a search by halving runs its settings.
 
     Attributes:
-        name: Its values, joined; unique in the sweep.
-        factors: The scientific settings.
-        matched: What the match solved for; empty for the baseline.
-        spec: The run with the nuisance settings and seed of the config file.
-        residual: (parameters - baseline's) / baseline's.
+        number: Counted from 1.
+        of: How many there are; the figures of the last one are those of the arm.
+        steps: `training.steps` of its runs.
     """
 
-    name: str
-    factors: Setting
-    matched: Setting
-    spec: RunSpec
-    residual: float
+    number: int
+    of: int
+    steps: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,17 +49,32 @@ class Cell:
     spec: RunSpec
     fingerprint: str
     directory: str
+    rung: Rung | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A resolved sweep; cells stand arm by arm, so that runs of one program are neighbours."""
+    """A resolved sweep; cells stand arm by arm, so that runs of one program are neighbours.
+
+    Attributes:
+        base: The run of the config file.
+        baseline: Name of the arm that the others are compared with, within its scale.
+        declaration: What varies.
+        arms: The arms.
+        settings: What all arms are tuned over: of each setting an arm takes the factors it has.
+        stages: What was decided from results so far.
+        data_sha256: Returns the hash of what a run reads, a part of its identity.
+        cells: The runs.
+    """
 
     base: RunSpec
     baseline: str
     declaration: Declaration
     arms: tuple[Arm, ...]
-    cells: tuple[Cell, ...]
+    settings: tuple[Setting, ...]
+    data_sha256: Callable[[RunSpec], str] = dataclasses.field(repr=False, compare=False)
+    stages: tuple[Stage, ...] = ()
+    cells: tuple[Cell, ...] = ()
 
 
 def make_plan(
@@ -93,168 +95,121 @@ def make_plan(
         inherited: Dotted paths whose values came with a preset.
 
     Raises:
-        SpecError: If a setting cannot be, an arm cannot be matched, or two arms are one.
+        SpecError: If a setting cannot be, an arm cannot be matched, two arms are one, or an arm
+            would be tuned harder than another.
     """
-    base = _resolve(tree)
+    base = from_tree(prune(tree))
     refuse_overruled(declaration, tree, touched)
+    check_paths(declaration.nuisance, tree)
     declaration = dataclasses.replace(declaration, seeds=declaration.seeds or (base.seed,))
-    settings, nuisances = _grid(declaration.scientific), _grid(declaration.nuisance)
-    trees = [replace(tree, setting) for setting in settings]
-    declared = declaration.scientific.keys() | declaration.nuisance.keys()
-    refuse_unread(
-        [replace(one, nuisance) for one in trees for nuisance in nuisances],
-        touched,
-        inherited - declared,
-    )
-    specs = [_resolve(arm_tree) for arm_tree in trees]
-    names = [_name(setting) for setting in settings]
-    refuse_identical(names, specs)
-    baseline = _baseline(declaration, tree, settings, names)
-    reference = specs[names.index(baseline)].model
-    arms = tuple(
-        _arm(name, setting, spec, reference, None if name == baseline else declaration.match)
-        for name, setting, spec in zip(names, settings, specs, strict=True)
-    )
-    cells = tuple(
-        _cell(arm, replace(one, {**arm.matched, **nuisance, "seed": seed}), nuisance, data_sha256)
-        for arm, one in zip(arms, trees, strict=True)
-        for nuisance in nuisances
-        for seed in declaration.seeds
-    )
+    found = candidates(tree, declaration)
+    factors = declaration.nuisance
+    own = {one.name: active(factors, one.tree) for one in found}
+    _refuse_idle_factors(factors, list(own.values()))
+    settings = settings_of(declaration.search, factors, list(own.values()))
+    runs = {
+        one.name: [replace(one.tree, setting) for setting in project(settings, own[one.name])]
+        for one in found
+    }
+    everything = [tree for trees in runs.values() for tree in trees]
+    refuse_unread(everything, touched, inherited - declaration.declared())
+    for name, delta in declaration.arms.items():
+        refuse_idle(name, delta, [t for one in found if one.named == name for t in runs[one.name]])
+    for name, delta in declaration.scales.items():
+        refuse_idle(name, delta, [t for one in found if one.scale == name for t in runs[one.name]])
+    arms, baseline = resolve_arms(tree, declaration, found)
+    refuse_unequal_budgets({name: len(trees) for name, trees in runs.items()})
+    return with_cells(Plan(base, baseline, declaration, arms, settings, data_sha256))
+
+
+def with_cells(plan: Plan) -> Plan:
+    """Returns the plan with the cells that follow from the rest of it.
+
+    Raises:
+        SpecError: If a setting cannot be, two runs are one, or runs could not be compared.
+    """
+    cells = tuple(_cells(plan))
     refuse_shared_identity((cell.fingerprint, cell.directory) for cell in cells)
     refuse_other_measures([cell.spec for cell in cells])
-    return Plan(base, baseline, declaration, arms, cells)
-
-
-def adopt(plan: Plan, old: dict[str, Any]) -> Plan:
-    """Returns the plan with the directories that an earlier manifest gave to the same runs.
-
-    A sweep that grows by a factor renames its arms; what is finished stays where it is.
-    """
-    known = {cell["fingerprint"]: cell["directory"] for cell in old["cells"]}
-    cells = tuple(
-        dataclasses.replace(cell, directory=known.get(cell.fingerprint, cell.directory))
-        for cell in plan.cells
-    )
     return dataclasses.replace(plan, cells=cells)
 
 
-def manifest(plan: Plan, about: dict[str, Any]) -> dict[str, Any]:
-    """Returns the content of sweep.json.
+def tuned_over(plan: Plan, arm: Arm) -> list[Setting]:
+    """Returns the settings that an arm is tuned over."""
+    return project(plan.settings, active(plan.declaration.nuisance, arm.tree))
 
-    Args:
-        plan: The plan.
-        about: "title", "question", "command" and "data", which the plan does not know.
+
+def rungs(plan: Plan, arm: Arm) -> list[tuple[Rung | None, list[Setting]]]:
+    """Returns the settings of an arm that are run, by the length of their runs.
+
+    Raises:
+        SpecError: If the steps or the settings cannot be divided so often.
     """
-    declared = plan.declaration
-    return {
-        "schema": SCHEMA,
-        "title": about["title"],
-        "question": about["question"],
-        "command": about["command"],
-        "metric": declared.metric,
-        "baseline": plan.baseline,
-        "scientific": {path: list(values) for path, values in declared.scientific.items()},
-        "nuisance": {path: list(values) for path, values in declared.nuisance.items()},
-        "seeds": list(declared.seeds),
-        "match": dataclasses.asdict(declared.match) if declared.match else None,
-        "base": to_tree(plan.base),
-        "data": about["data"],
-        "arms": [_arm_record(arm) for arm in plan.arms],
-        "cells": [
-            {
-                "arm": cell.arm,
-                "nuisance": cell.nuisance,
-                "seed": cell.spec.seed,
-                "fingerprint": cell.fingerprint,
-                "directory": cell.directory,
-            }
-            for cell in plan.cells
-        ],
-    }
-
-
-def _arm_record(arm: Arm) -> dict[str, Any]:
-    counts = accounting.parameters(arm.spec.model)
-    length, source_length = accounting.row_lengths(arm.spec)
-    flops = accounting.flops(arm.spec.model, length=length, source_length=source_length)
-    return {
-        "name": arm.name,
-        "factors": arm.factors,
-        "matched": arm.matched,
-        "parameters": counts.total,
-        "components": dataclasses.asdict(counts),
-        "residual": arm.residual,
-        "training_flops_per_token": round(flops.training),
-    }
-
-
-def _grid(factors: dict[str, tuple[Any, ...]]) -> list[Setting]:
+    search, settings = plan.declaration.search, tuned_over(plan, arm)
+    if search.rungs is None or search.keep is None:
+        return [(None, settings)]
+    steps, share = get(arm.tree, "training.steps"), search.keep ** (search.rungs - 1)
+    if steps % share or steps < share:
+        raise SpecError("training.steps", f"must be a multiple of keep ** (rungs - 1) = {share}, "
+                        f"got {steps}; use {max(steps // share, 1) * share}.")  # fmt: skip
+    if len(settings) < share:
+        raise SpecError("search.rungs", f"= {search.rungs} with keep={search.keep} needs {share} "
+                        f"settings, got {len(settings)}; give more, or fewer rungs.")  # fmt: skip
+    kept = [stage["kept"][arm.name] for stage in plan.stages if stage["stage"] == "rung"]
     return [
-        dict(zip(factors, values, strict=True)) for values in itertools.product(*factors.values())
+        (Rung(number, search.rungs, steps // search.keep ** (search.rungs - number)), own)
+        for number, own in enumerate([settings, *kept], 1)
     ]
 
 
-def _resolve(tree: Tree) -> RunSpec:
-    return from_tree(prune(tree))
+def _cells(plan: Plan) -> Iterator[Cell]:
+    for arm in plan.arms:
+        for rung, settings in rungs(plan, arm):
+            for setting in settings:
+                for seed in plan.declaration.seeds:
+                    yield _cell(arm, setting, seed, rung, plan.data_sha256)
 
 
-def _name(setting: Setting) -> str:
-    """Joins the values; a value that says nothing alone is named after its setting."""
-    words = [
-        value if isinstance(value, str) else f"{_leaf(path)}={value}"
-        for path, value in setting.items()
-    ]
-    return "-".join(words)
-
-
-def _leaf(path: str) -> str:
-    parts = path.split(".")
-    return parts[-2] if parts[-1] == "kind" and len(parts) > 1 else parts[-1]
-
-
-def _file_name(text: str) -> str:
-    """Returns a name of at most 100 characters that any file system takes, not always unique."""
-    return re.sub(r"[^A-Za-z0-9_.=+-]|^\.", "_", text)[:100]
-
-
-def _baseline(
-    declaration: Declaration, tree: Tree, settings: list[Setting], names: list[str]
-) -> str:
-    if declaration.baseline is not None:
-        if declaration.baseline not in names:
-            raise SpecError("baseline", f"= {declaration.baseline!r} is not an arm; "
-                            f"{nearest(str(declaration.baseline), names)}.")  # fmt: skip
-        return declaration.baseline
-    for name, setting in zip(names, settings, strict=True):
-        if all(get(tree, path) == value for path, value in setting.items()):
-            return name
-    configured = {path: get(tree, path) for path in declaration.scientific}
-    raise SpecError(
-        "baseline",
-        f"is missing: no arm equals get_config(), which has {configured}; add those values to the "
-        f"grid or name an arm, one of {', '.join(names)}.",
-    )
-
-
-def _arm(
-    name: str, setting: Setting, spec: RunSpec, reference: ModelSpec, rule: Matching | None
-) -> Arm:
-    matched: Setting = {}
-    if rule:
-        spec, matched = match_arm(name, spec, reference, rule)
-    target = accounting.parameters(reference).total
-    residual = (accounting.parameters(spec.model).total - target) / target
-    return Arm(name, setting, matched, spec, residual)
-
-
-def _cell(arm: Arm, tree: Tree, nuisance: Setting, data_sha256: Callable[[RunSpec], str]) -> Cell:
-    spec = _resolve(tree)
+def _cell(
+    arm: Arm,
+    nuisance: Setting,
+    seed: int,
+    rung: Rung | None,
+    data_sha256: Callable[[RunSpec], str],
+) -> Cell:
+    spec = run_spec(arm.tree, nuisance, seed, rung.steps if rung else None)
     if accounting.parameters(spec.model) != accounting.parameters(arm.spec.model):
         raise SpecError("nuisance", f"changes the size of the model in the arm {arm.name!r} "
                         f"({nuisance}); make it scientific.")  # fmt: skip
     identity = fingerprint(spec, data_sha256(spec), SCHEMA)
-    words = _file_name("-".join(f"{_leaf(path)}={value}" for path, value in nuisance.items()))
-    run = "-".join(filter(None, [words, f"seed{spec.seed}", identity[:8]]))
-    directory = f"runs/{_file_name(arm.name)}/{run}"
-    return Cell(arm.name, nuisance, spec, identity, directory)
+    length = {"training.steps": rung.steps} if rung and rung.number < rung.of else {}
+    tried = nuisance | length
+    words = file_name("-".join(f"{leaf(path)}={value}" for path, value in tried.items()))
+    run = "-".join(filter(None, [words, f"seed{seed}", identity[:8]]))
+    return Cell(arm.name, nuisance, spec, identity, f"runs/{file_name(arm.name)}/{run}", rung)
+
+
+def run_spec(tree: Tree, nuisance: Setting, seed: int, steps: int | None) -> RunSpec:
+    """Returns the run of an arm with a setting and a seed.
+
+    Args:
+        tree: The arm's settings of all kinds.
+        nuisance: What is tuned.
+        seed: The seed.
+        steps: `training.steps` where it is not the arm's.
+    """
+    length = {} if steps is None else {"training.steps": steps}
+    return from_tree(prune(replace(tree, {**nuisance, "seed": seed, **length})))
+
+
+def file_name(text: str) -> str:
+    """Returns a name of at most 100 characters that any file system takes, not always unique."""
+    return re.sub(r"[^A-Za-z0-9_.=+-]|^\.", "_", text)[:100]
+
+
+def _refuse_idle_factors(factors: Sequence[Factor], by_arm: Sequence[tuple[Factor, ...]]) -> None:
+    for factor in factors:
+        if not any(factor in own for own in by_arm):
+            condition = ", ".join(f"{path} = {values}" for path, values in factor.when.items())
+            raise SpecError(f"{factor.name}: when", f"holds in no arm ({condition}), so it would "
+                            "never be tuned; leave it out.")  # fmt: skip

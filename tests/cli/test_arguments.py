@@ -7,6 +7,9 @@ import tiny_run
 from sweep_fixture import write_sweep
 
 from jtransformer.cli import main, preflight
+from jtransformer.cli.arguments import read_experiment
+from jtransformer.cli.main import COMMANDS
+from jtransformer.spec import from_tree, prune
 
 SWEEP = dict(
     scientific={"model.ffn": ("relu", "swiglu"), "model.norm_placement": ("pre",)},
@@ -84,7 +87,7 @@ CASES = {
     "unmatched": (
         [],
         {"match": dict(equal="parameters", by="model.ffn_width", multiple_of=64, tolerance=0.01)},
-        "the best multiple of 64 is 64, which misses by",
+        "the best multiple of 64 of ffn_width is 64, which misses by",
     ),
     "identical arms": ([], {"scientific": {"model.ffn": ("relu", "relu")}}, "twice"),
     "same seed twice": ([], {"seeds": (0, 0)}, "twice"),
@@ -186,7 +189,7 @@ def test_unknown_command_offers_the_nearest(capsys):
     assert "did you mean 'sweep'" in refused(capsys, "sweeep")
 
 
-@pytest.mark.parametrize("command", ["sweep", "train", "status", "report"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_shows_an_example(capsys, command):
     assert main([command, "--help"]) == 0
     assert f"example: jtransformer {command} " in capsys.readouterr().out
@@ -201,6 +204,17 @@ def test_overrides_reach_the_plan(capsys, config, tmp_path):
     assert main([*argv, "--config.optimizer.gradient_clip=None"]) == 0
     assert main([*argv, "--config.optimizer.weight_decay=1"]) == 0
     assert not (tmp_path / "out").exists()
+
+
+def test_optional_settings_are_set_and_unset(config):
+    """CFG-02: flags that take their type from the present value refuse the one or the other."""
+    words = {"model.head_width": "8", "training.average_decay": "0.5"}
+    words |= {"optimizer.gradient_clip": "None"}
+    argv = [f"--config.{path}={word}" for path, word in words.items()]
+    for given, expected in (([], (None, None, 1.0)), (argv, (8, 0.5, None))):
+        run = from_tree(prune(read_experiment(config(), given).tree))
+        found = run.model.head_width, run.training.average_decay, run.optimizer.gradient_clip
+        assert found == expected
 
 
 def test_an_option_that_one_arm_reads_may_be_set(capsys, config, tmp_path):

@@ -6,7 +6,9 @@ import tiny_run
 from sweep_fixture import write_sweep
 
 from jtransformer import records
-from jtransformer.cli import main, preflight
+from jtransformer.cli import main
+from jtransformer.cli.main import COMMANDS
+from jtransformer.sweep import Ledger
 
 STATES = {
     ("relu", 0.01, 0): 2.0,
@@ -27,9 +29,18 @@ def test_status_counts_every_state(capsys, tmp_path):
     assert main(["status", "--workdir", str(workdir), "--json"]) == 0
     counts = {"done": 1, "diverged": 1, "failed": 1, "running": 0, "interrupted": 1, "pending": 2}
     assert json.loads(capsys.readouterr().out) == counts
-    with preflight.locked(workdir):
-        assert main(["status", "--workdir", str(workdir), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == counts | {"running": 1, "interrupted": 0}
+    cells = records.read_json(workdir / "sweep.json")["cells"]
+    book, claims = Ledger("a", "launch"), []
+    for cell in cells[2:4]:  # The failed one, tried again, and the one that was begun.
+        directory = workdir / cell["directory"]
+        claims.append(book.take(directory, book.find(directory)))
+    assert main(["status", "--workdir", str(workdir), "--json"]) == 0
+    claimed = {"running": 2, "interrupted": 0, "failed": 0}
+    assert json.loads(capsys.readouterr().out) == counts | claimed
+    for claim in claims:
+        claim.release()
+    assert main(["status", "--workdir", str(workdir), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == counts
 
 
 def test_train_prints_rows_and_its_result_and_does_nothing_twice(capsys, tmp_path):
@@ -44,8 +55,16 @@ def test_train_prints_rows_and_its_result_and_does_nothing_twice(capsys, tmp_pat
     assert capsys.readouterr().out.splitlines() == first[-1:]
 
 
+def test_train_refuses_what_it_cannot_read_and_leaves_no_directory(capsys, tmp_path):
+    config = tiny_run.config_file(tmp_path, {}, ffn="relu")
+    workdir = tmp_path / "run"
+    argv = ["train", "--config", str(config), "--workdir", str(workdir)]
+    assert main([*argv, "--config.data.source.text_file.path=/nowhere/a.txt"]) == 2
+    assert "cannot be read" in capsys.readouterr().err and not workdir.exists()
+
+
 def test_overview_names_every_command(capsys):
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
-    assert all(f"  {name}" in text for name in ("sweep", "train", "status", "report"))
+    assert all(f"\n  {name} " in text for name in COMMANDS)
     assert main([]) == 2

@@ -160,8 +160,3 @@ def test_error_flags(capsys):
     assert "--length = 513 exceeds the 512 positions that the model has learned" in text
     text = refused(capsys, "--config", CONFIG, "--config.model.fn=relu")
     assert "did you mean 'ffn'?" in text
-
-
-def test_help_has_an_example(capsys):
-    assert main(["count", "--help"]) == 0
-    assert "example: jtransformer count --preset gpt2_small" in capsys.readouterr().out

@@ -13,9 +13,9 @@ from sweep_fixture import write_sweep
 
 from jtransformer import data, generation
 from jtransformer.cli import main
-from jtransformer.cli.prompts import ask
+from jtransformer.cli.prompts import ask, decoder
 from jtransformer.cli.run_directory import TrainedRun, read_run
-from jtransformer.data.tokenizers import ByteTokenizer
+from jtransformer.data.tokenizers import ByteTokenizer, WordTokenizer
 from jtransformer.spec import (
     DataSpec,
     Encoder,
@@ -27,6 +27,7 @@ from jtransformer.spec import (
     SpanCorruption,
     SpecError,
     TextPairs,
+    Words,
 )
 from jtransformer.training import Trainer
 
@@ -90,6 +91,16 @@ def test_a_file_gives_the_same_as_a_prompt(command, tmp_path):
     assert not from_file.err
 
 
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n", b""])
+def test_the_line_ends_of_a_file_are_text_but_for_the_last(command, workdir, tmp_path, ending):
+    """Read as text, those of another system would become others."""
+    path = tmp_path / "prompt.txt"
+    path.write_bytes(b"the\r\ndog" + ending)
+    words = ("--limit", "1", "--temperature", "0", "--json")
+    from_file = command(*words, "--prompt_file", str(path))
+    assert from_file.out == command(*words, "--prompt", "the\r\ndog").out
+
+
 @pytest.mark.slow
 def test_live_the_options_of_sampling(command):
     words = ("--prompt", PROMPT, "--limit", "8")
@@ -126,6 +137,12 @@ def test_live_the_length_penalty(command):
         (("--prompt", "a", "--temperature", "-1"), "--temperature must be at least 0"),
         (("--prompt", "a", "--top_k", "x"), "top_k"),
         (("--prompt", "a", "--limit", "0"), "--limit must be at least 1, got 0"),
+        (("--prompt", "a", "--limit", f"1{'0' * 12}"), "limit must be at most 1073741824"),
+        (("--prompt", "a", "--seed", "-1"), "--seed must lie in 0 … 2147483647, got -1"),
+        (("--prompt", "a", "--seed", str(2**32)), "--seed must lie in"),
+        (("--prompt", "\udcff"), "--prompt is not UTF-8"),
+        (("--prompt_file", "~nobody-at-all/a"), "--prompt_file = '~nobody-at-all/a' is in the"),
+        (("--prompt", "a", "--beams", "2", "--alpha", "-99"), "got alpha=-99.0, form='power'"),
         (("--prompt", "a", "--beams", "2", "--top_k", "3"), "--top_k would do nothing"),
         (("--prompt", "a", "--alpha", "1"), "--alpha would do nothing without --beams"),
         (("--prompt", "a", "--beams", "0"), "--beams must be at least 1"),
@@ -202,8 +219,23 @@ def test_a_prompt_is_laid_out_as_the_rows_of_training():
     assert ask(spans, "a<extra_id_0>b<extra_id_1>") == ([257], [97, 259, 98, 260], [])
     with pytest.raises(SpecError, match="must hold <extra_id_0>"):
         ask(spans, "ab")
-    with pytest.raises(SpecError, match="holds <extra_id_99>, and this run has <extra_id_0> … "):
-        ask(spans, "a<extra_id_99>")
+    for number in ("99", "9" * 5000):
+        with pytest.raises(SpecError, match=f"holds <extra_id_{number}>, and this run has <extra"):
+            ask(spans, f"a<extra_id_{number}>")
+
+
+def test_the_spaces_around_a_missing_span_of_words_are_no_words():
+    """A span of words leaves its neighbours and one sentinel: no empty words beside it."""
+    spans = untrained(SpanCorruption(), DOCUMENTS, EncoderDecoder(), rows="stream")
+    text = dataclasses.replace(spans.spec.data, tokenizer=Words())
+    special = data.specials(3, text, SpanCorruption())
+    spec = dataclasses.replace(spans.spec, data=text)
+    words = TrainedRun(spec, WordTokenizer(["a", "b"]), special, None, 0)
+    first, second = special.sentinels[:2]
+    expected = ([special.bos], [0, first, 1, second], [])
+    assert ask(words, "a <extra_id_0> b <extra_id_1>") == expected
+    assert ask(words, "a<extra_id_0>b<extra_id_1>") == expected
+    assert decoder(words)([first, 0, 1, second, special.eos]) == "<extra_id_0> a b <extra_id_1>"
 
 
 def test_an_encoder_continues_nothing():

@@ -171,6 +171,24 @@ def test_a_finished_sweep_is_reported_again_without_training(experiment):
     assert runs_done(quiet) == before and csv(quiet) == table
 
 
+def test_a_finished_sweep_answers_without_jax_or_statistics(experiment):
+    config, quiet = experiment
+    page = quiet / "report" / "index.html"
+    before = page.stat().st_mtime_ns
+    heavy = {"jax", "flax", "grain", "pandas", "scipy", "statsmodels", "altair"}
+    words = command(config, quiet)
+    words[2] = (
+        f"import sys; from jtransformer.cli import main; main(); print({heavy} & {{*sys.modules}})"
+    )
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert done.stdout.endswith("set()\n"), done.stderr
+    assert "nothing to train" in done.stdout and "swiglu" in done.stdout
+    assert page.stat().st_mtime_ns == before
+    (quiet / "report" / "made_from.txt").write_text("made from something else\n")
+    finished(config, quiet)
+    assert page.stat().st_mtime_ns > before
+
+
 def test_another_sweep_in_the_directory_is_refused_with_what_differs(experiment):
     config, quiet = experiment
     more = ["--config.training.steps=11"]

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from sweep_fixture import RATES, noisy_losses, write_sweep
+from sweep_fixture import DATA, RATES, noisy_losses, write_sweep
 
 from jtransformer.records import load_sweep
 from jtransformer.report import style
@@ -99,6 +99,26 @@ def test_yardsticks_fairness_environment_and_command_are_there(text):
         "1 of 27 runs diverged",
     ):
         assert phrase in text, phrase
+
+
+def test_captions_say_what_is_drawn(tmp_path):
+    """Where no arm is below the unigram entropy, every point is inside the frame."""
+    for unigram, is_cut in ((DATA["unigram_nll"], True), (1.5, False)):
+        data = DATA | {"unigram_nll": unigram, "bigram_nll": 1.4, "xz_nll": 1.3}
+        record = load_sweep(write_sweep(tmp_path / str(unigram), LOSSES, data=data))
+        drawn = figures(record, analyse(record), style.PAPER)
+        assert any("what lies above is cut" in figure.caption for figure in drawn) == is_cut
+
+
+def test_equal_batches_are_claimed_of_those_that_can_be(tmp_path):
+    """Arms of two batch sizes cannot see the same batches."""
+    record = load_sweep(write_sweep(tmp_path, LOSSES))
+    other = {"sampling": "another", "first_batch": "another", "last_batch": "another"}
+    for run in record.runs:
+        if run.cell["arm"] == "post-gelu":
+            run.status["pairing"] |= other
+    text = page(record, analyse(record), [])
+    assert "batch size or steps, in 2 ways" in text and "of all 27 finished runs" not in text
 
 
 @pytest.mark.parametrize("theme", [style.PAGE, style.PAPER])

@@ -41,7 +41,14 @@ def analysis_of(tmp_path):
 def test_every_file_is_there_and_none_is_left_over(workdir):
     report = workdir / "report"
     names = {path.name for path in report.iterdir()}
-    assert names == {"index.html", "results.csv", "timings.csv", "results.md", "figures"}
+    assert names == {
+        "index.html",
+        "results.csv",
+        "timings.csv",
+        "results.md",
+        "figures",
+        "made_from.txt",
+    }
     pictures = {path.name for path in (report / "figures").iterdir()}
     assert pictures == {f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png")}
     for path in (report / "figures").glob("*.png"):
@@ -160,6 +167,7 @@ def test_losses_per_token_are_called_so_everywhere(tmp_path, losses):
     folder = written.page.parent
     texts = [written.page.read_text(), (folder / "results.md").read_text()]
     texts += [path.read_text() for path in (folder / "figures").glob("*.svg")]
-    assert not any("nats/byte" in text or "nats per byte" in text for text in texts)
+    texts.append((folder / "results.csv").read_text())
+    assert not any(re.search("(nats|bits|per)[/ _](per[ _])?byte", text) for text in texts)
     assert "7 cut" in texts[0] and "nats/token" in texts[1] and "bits/token" in texts[1]
     assert "xz -9" not in "".join(texts)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from sweep_fixture import RATES, noisy_losses, write_sweep
+from sweep_fixture import DATA, RATES, noisy_losses, write_sweep
 
 from jtransformer.records import load_sweep
 from jtransformer.stats import (
@@ -190,6 +190,12 @@ def test_results_table_has_one_row_per_cell_and_hides_other_test_losses(load, lo
     assert not [name for name in table.columns if "second" in name]
 
 
+def test_bits_are_called_by_the_unit_of_the_loss(load, losses):
+    """A token is no byte: sweeps on words or spans were told in bits per byte."""
+    table = results_table(load(losses, data=DATA | {"loss_unit": "nats/token"}))
+    assert [name for name in table.columns if "bits" in name] == ["validation_bits_per_token"]
+
+
 def test_results_csv_has_all_digits_and_whole_counts(load, losses):
     losses["post-gelu", HIGH, 2] = "diverged"
     record = load(losses)
@@ -245,7 +251,7 @@ def test_fairness_of_equal_starts(load, losses):
     audit = fairness(load(losses))
     assert (audit.runs, audit.budgets) == (36, ((400, 204800),))
     assert audit.unequal_batches == audit.unequal_values == ()
-    assert audit.shared_parameters == 2 and audit.environments == {}
+    assert audit.shared_parameters == 2 and audit.environments == {} and audit.samplings == 1
 
 
 @pytest.mark.parametrize("which", ["first_batch", "last_batch"])
@@ -253,6 +259,17 @@ def test_fairness_sees_another_batch(load, losses, which):
     record = load(losses)
     record.runs[4].status["pairing"][which] = "another"
     assert fairness(record).unequal_batches == (record.runs[4].cell["seed"],)
+
+
+def test_fairness_counts_the_ways_in_which_batches_are_made(load, losses):
+    """Runs of other batch sizes have other batches, and nobody may say that they are equal."""
+    record = load(losses)
+    for run in record.runs:
+        if run.cell["arm"] == "post-gelu":
+            other = {"sampling": "another", "first_batch": "another", "last_batch": "another"}
+            run.status["pairing"] |= other
+    audit = fairness(record)
+    assert audit.samplings == 2 and audit.unequal_batches == ()
 
 
 def test_fairness_sees_another_start_and_another_machine(load, losses):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jtransformer.spec import SpecError
-from jtransformer.sweep import Declaration, Matching, read_declaration
+from jtransformer.sweep import Declaration, Factor, Matching, Search, read_declaration
 
 SWEEP = dict(
     scientific={"model.norm_placement": ("pre", "post"), "model.ffn": ["relu", "gelu", "swiglu"]},
@@ -27,11 +27,11 @@ def message(**changes):
 
 def test_everything_that_is_declared_is_read():
     assert read_declaration(SWEEP) == Declaration(
-        scientific={
-            "model.norm_placement": ("pre", "post"),
-            "model.ffn": ("relu", "gelu", "swiglu"),
-        },
-        nuisance={"optimizer.learning_rate": (1e-3, 4e-3)},
+        scientific=(
+            Factor(("model.norm_placement",), (("pre",), ("post",))),
+            Factor(("model.ffn",), (("relu",), ("gelu",), ("swiglu",))),
+        ),
+        nuisance=(Factor(("optimizer.learning_rate",), ((1e-3,), (4e-3,))),),
         seeds=(0, 1, 2),
         match=Matching(equal="parameters", by="model.ffn_width", multiple_of=2, tolerance=0.02),
         metric="validation/nll",
@@ -41,7 +41,8 @@ def test_everything_that_is_declared_is_read():
 
 def test_what_is_left_out():
     least = read_declaration({"scientific": {"model.head.tokens.tied": (True, False)}})
-    assert (least.nuisance, least.match, least.baseline) == ({}, None, None)
+    assert (least.nuisance, least.match, least.baseline) == ((), None, None)
+    assert (least.arms, least.scales, least.search, least.extend) == ({}, {}, Search(), None)
     assert least.metric == "validation/nll"
     assert least.seeds == (), "the plan takes the seed of get_config()"
     match = read_declaration(
@@ -89,9 +90,7 @@ def test_error_no_scientific_factor():
     assert message(scientific={}).startswith("scientific is empty")
 
 
-@pytest.mark.parametrize(
-    "values", ["relu", None, 5, {"relu": 1}, {"relu"}, (), [], np.arange(2), range(2)]
-)
+@pytest.mark.parametrize("values", ["relu", None, 5, {"relu"}, (), [], np.arange(2), range(2)])
 def test_error_values_are_no_tuple(values):
     for role in ("scientific", "nuisance"):
         text = message(**{role: {"model.layers": values}})
@@ -164,7 +163,7 @@ def test_error_one_setting_with_two_roles():
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (dict(by=None), "match.by must be a string, got None."),
+        (dict(by=None), "match.by must be a string or a tuple of strings, got None."),
         (dict(by="ffn_width"), "match.by must be a field of the model, got 'ffn_width'"),
         (dict(by="optimizer.beta1"), "match.by must be a field of the model"),
         (dict(equal=True), "match.equal must be a string, got True."),
@@ -203,7 +202,7 @@ def test_a_declaration_does_not_share_the_lists_of_the_config_file():
     values = ["relu", "gelu"]
     declaration = read_declaration({**SWEEP, "scientific": {"model.ffn": values}})
     values.append("silu")
-    assert declaration.scientific == {"model.ffn": ("relu", "gelu")}
+    assert declaration.scientific == (Factor(("model.ffn",), (("relu",), ("gelu",))),)
 
 
 def test_error_values_that_single_precision_cannot_tell_apart():

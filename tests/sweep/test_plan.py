@@ -33,7 +33,7 @@ from jtransformer.spec import (
     to_tree,
 )
 from jtransformer.sweep import adopt, manifest
-from jtransformer.sweep.plan import _file_name
+from jtransformer.sweep.plan import file_name
 
 
 def test_arms_are_the_grid_in_order():
@@ -159,7 +159,7 @@ def test_directories_say_arm_nuisance_seed_and_identity():
     ],
 )  # fmt: skip
 def test_directories_are_file_names_whatever_the_values_are(paths):
-    for part in map(_file_name, paths):
+    for part in map(file_name, paths):
         assert re.fullmatch(r"[A-Za-z0-9_=+-][A-Za-z0-9_.=+-]*", part) and len(part) <= 100
 
 

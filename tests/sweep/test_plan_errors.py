@@ -33,12 +33,10 @@ from jtransformer.spec import (
 
 def test_error_matching_names_the_arm_and_what_can_be_reached():
     text = message(FFN, match=dict(MATCH, multiple_of=64, tolerance=0.001))
-    assert text.startswith("match.ffn_width for the arm 'swiglu' cannot make ")
-    assert "the best multiple of 64 is 192, which misses by +" in text
-    text = message(FFN, match=dict(MATCH, by="model.width"))
-    assert text.startswith("match.by for the arm 'relu' = 'width' is unknown; ")
-    assert text.endswith("allowed: ffn_width.")
-    assert "= 'flops' is unknown" in message(FFN, match=dict(MATCH, equal="flops"))
+    assert text.startswith(
+        "The arm 'swiglu' cannot be matched: match.by = 'ffn_width' cannot make "
+    )
+    assert "the best multiple of 64 of ffn_width is 192, which misses by +" in text
 
 
 def test_error_baseline():
@@ -203,10 +201,14 @@ def test_error_overrides_that_the_sweep_would_undo():
     assert plan_of(FFN, touched=[rate]).cells[0].spec.optimizer.learning_rate == 3e-3
 
 
-def test_error_runs_that_are_scored_on_different_bytes():
+def test_error_runs_that_are_asked_different_things():
     texts = {"data.source.text_file.path": ("a", "b")}
     tree = tree_with(data__source__kind="text_file", data__source__text_file__path="a")
-    assert "scored on different bytes" in message(texts, tree=tree)
+    assert "would be of different tokens" in message(texts, tree=tree)
+    masked = tree_with(objective__kind="masked_lm", model__stack__kind="encoder")
+    text = message({"objective.masked_lm.rate": (0.15, 0.4)}, tree=masked)
+    assert text.startswith("objective differs between runs (MaskedLM(rate=0.15")
+    assert "MaskedLM(rate=0.4" in text
     nuisance = {"data.validation_fraction": (0.02, 0.1)}
     text = message(FFN, nuisance=nuisance)
     assert text.startswith("data.validation_fraction differs between runs (0.02, 0.1)")

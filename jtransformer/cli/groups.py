@@ -1,0 +1,160 @@
+"""Runs of a plan that share a program, and how long those would take here."""
+
+import functools
+import itertools
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jtransformer.cli.corpora import Corpora
+from jtransformer.spec import RunSpec
+from jtransformer.sweep import Cell
+
+BLOCKS, BLOCK_SECONDS, MOST_UPDATES = 5, 0.2, 50
+"""Updates are timed in blocks, each for about so long."""
+WARM_UPDATES, EVALUATED, CHECKPOINTS = 3, 4, 3
+
+
+class Measured(NamedTuple):
+    """Seconds that the parts of a run take on this machine.
+
+    Attributes:
+        compile: Until the first update and evaluation are done, beyond what those take.
+        update: One update, its batch included; the median of the blocks.
+        spread: Half of what the blocks differ by, relative to the median.
+        evaluation: One batch of evaluation.
+        checkpoint: One checkpoint.
+        validation_batches: How many an evaluation has.
+        test_batches: How many the test at the end of a run has.
+    """
+
+    compile: float
+    update: float
+    spread: float
+    evaluation: float
+    checkpoint: float
+    validation_batches: int
+    test_batches: int
+
+    def run_seconds(self, spec: RunSpec) -> float:
+        """Returns how long a run takes, once its program is compiled."""
+        plan = spec.training
+        steps = range(1, plan.steps + 1)
+        evaluations = sum(t % plan.evaluate_every == 0 or t == plan.steps for t in steps)
+        saves = sum(
+            t % plan.evaluate_every == 0 or t % plan.checkpoint_every == 0 or t == plan.steps
+            for t in steps
+        )
+        # The untrained model is measured on one batch.
+        batches = 1 + evaluations * self.validation_batches + self.test_batches
+        return plan.steps * self.update + batches * self.evaluation + saves * self.checkpoint
+
+
+class GroupOfCells(NamedTuple):
+    """Runs that share a program; `todo` are those that are not complete."""
+
+    cells: list[Cell]
+    todo: list[Cell]
+
+    @property
+    def updates(self) -> int:
+        return sum(cell.spec.training.steps for cell in self.cells)
+
+
+def groups_of(cells: Sequence[Cell], complete: set[str]) -> list[GroupOfCells]:
+    """Groups the runs of a plan by their program, in the order in which they first appear.
+
+    Args:
+        cells: The runs.
+        complete: Fingerprints of those that need no work.
+    """
+    from jtransformer.training import program_key
+
+    groups: dict[RunSpec, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(program_key(cell.spec), []).append(cell)
+    return [
+        GroupOfCells(own, [cell for cell in own if cell.fingerprint not in complete])
+        for own in groups.values()
+    ]
+
+
+def device() -> str:
+    """Names what a measurement was made on."""
+    import jax
+
+    found = jax.devices()[0]
+    return f"{jax.device_count()} x {found.device_kind} ({found.platform})"
+
+
+def measure(spec: RunSpec, corpora: Corpora) -> Measured:
+    """Makes a few updates, evaluations and checkpoints of a run; nothing of it is kept.
+
+    Args:
+        spec: Any run of the group.
+        corpora: Where its data are read from.
+    """
+    import jax
+
+    from jtransformer import data
+    from jtransformer.training import Program, dropout_key, hyperparameters, mean_nll, parameter_key
+
+    corpus, program = corpora.load(spec), Program(spec)
+    numbers = hyperparameters(spec), dropout_key(spec)
+
+    def update(state: Any, count: int) -> Any:
+        with data.prefetch(data.TrainingBatches(corpus, spec), 0, count) as batches:
+            for batch in batches:
+                state = program.update(state, batch, *numbers)
+        return jax.block_until_ready(state)
+
+    def evaluate(state: Any) -> float:
+        batches = data.evaluation_batches(corpus, "validation", spec)
+        return mean_nll(program, state.evaluated, itertools.islice(batches, EVALUATED))
+
+    begin = time.perf_counter()
+    state = update(program.start(parameter_key(spec.seed)), 1)
+    evaluate(state)
+    compiled = time.perf_counter() - begin
+    state, seconds = _timed(lambda: update(state, WARM_UPDATES))
+    size = max(1, min(round(BLOCK_SECONDS * WARM_UPDATES / seconds), MOST_UPDATES))
+    blocks = []
+    for _ in range(BLOCKS):
+        state, seconds = _timed(functools.partial(update, state, size))
+        blocks.append(seconds / size)
+    parts = ("validation", "test")
+    counts = [sum(1 for _ in data.evaluation_batches(corpus, part, spec)) for part in parts]
+    _, seconds = _timed(lambda: evaluate(state))
+    once, middle = seconds / min(EVALUATED, counts[0]), statistics.median(blocks)
+    return Measured(
+        compile=max(0.0, compiled - middle - seconds),
+        update=middle,
+        spread=(max(blocks) - min(blocks)) / 2 / middle,
+        evaluation=once,
+        checkpoint=_checkpoint_seconds(state),
+        validation_batches=counts[0],
+        test_batches=counts[1],
+    )
+
+
+def _checkpoint_seconds(state: Any) -> float:
+    from jtransformer.records import RunFiles
+    from jtransformer.training import Checkpoints
+
+    with tempfile.TemporaryDirectory(prefix="jtransformer-plan-") as folder:
+
+        def save() -> None:
+            with Checkpoints(RunFiles(Path(folder)), "plan") as checkpoints:
+                for step in range(CHECKPOINTS):
+                    checkpoints.save(step, state, None)
+
+        _, seconds = _timed(save)
+    return seconds / CHECKPOINTS
+
+
+def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    begin = time.perf_counter()
+    return work(), time.perf_counter() - begin

@@ -1,0 +1,84 @@
+"""What one `sweep` command wants of the workers of its work directory."""
+
+import dataclasses
+import uuid
+from pathlib import Path
+
+from jtransformer import records
+from jtransformer.spec import SpecError, nearest
+from jtransformer.sweep.ledger import LEASE_SECONDS
+
+MODES = ("auto", "loop", "vmap", "map", "spread")
+"""Those of `training.Execution`, and the fastest of them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """The wishes of one `sweep` command; a run that failed is tried again by the next.
+
+    Attributes:
+        identity: Tells launches apart.
+        retries: How often a run that failed is tried again within the launch.
+        lease_seconds: How long a worker may be silent before others take its run over.
+        accept_environment: Whether a run begun in another environment may be continued.
+        mode: How the runs of one program are computed; "auto" is what is measured to be fastest.
+        runs_at_once: How many of them at a time, where the mode has that; None is what fits.
+        steps_per_dispatch: Updates that are made before Python has its turn; None is one, or what
+            is measured to be fastest.
+        compile_cache: Where compiled programs are kept; None is in the work directory.
+        workers: How many workers are expected, so that one does not take what all could share.
+    """
+
+    identity: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+    retries: int = 0
+    lease_seconds: float = LEASE_SECONDS
+    accept_environment: bool = False
+    mode: str = "auto"
+    runs_at_once: int | None = None
+    steps_per_dispatch: int | None = None
+    compile_cache: str | None = None
+    workers: int = 1
+
+    def __post_init__(self):
+        if self.mode not in MODES:
+            allowed = nearest(self.mode, MODES)
+            raise SpecError("--mode", f"= {self.mode!r} is not known; {allowed}.")
+        for name in ("runs_at_once", "steps_per_dispatch"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise SpecError(f"--{name}", f"must be at least 1, got {value}.")
+        if self.mode == "loop" and self.runs_at_once not in (None, 1):
+            raise SpecError(
+                "--runs_at_once",
+                f"= {self.runs_at_once} has no meaning for --mode loop, which trains one run at a "
+                "time; use vmap, map or spread.",
+            )
+
+
+def write_launch(workdir: Path, launch: Launch) -> None:
+    """Makes a launch the one that workers of a work directory follow."""
+    records.write_json(records.SweepFiles(workdir).launch, dataclasses.asdict(launch))
+
+
+def read_launch(workdir: Path) -> Launch:
+    """Reads what the workers of a work directory follow.
+
+    Raises:
+        SpecError: If no sweep was launched there.
+        DamagedRecord: If the file is damaged.
+    """
+    path = records.SweepFiles(workdir).launch
+    try:
+        found = records.read_json(path)
+    except FileNotFoundError:
+        raise SpecError(
+            "--workdir",
+            f"= {str(workdir)!r} has no {path.name}; plan the sweep first by "
+            "`jtransformer sweep … --workers 0`.",
+        ) from None
+    names = [field.name for field in dataclasses.fields(Launch)]
+    if not isinstance(found, dict) or sorted(found) != sorted(names):
+        raise records.DamagedRecord(
+            f"{path} is damaged (it must hold {', '.join(names)}); run the sweep again."
+        )
+    return Launch(**found)
