@@ -42,7 +42,7 @@ PACKAGES = {
     ),
     "training": Allowed(
         {"shapes", "records", "spec", "functional", "modules", "data"},
-        {"jax", "flax", "optax", "orbax"},
+        {"jax", "optax", "orbax"},
     ),
     "interop": Allowed({"shapes", "spec", "modules"}, {"jax"}, {"torch", "transformers"}),
     "sweep": Allowed({"spec", "records", "accounting"}, set(), {"ray", "scipy", "submitit"}),
@@ -63,13 +63,17 @@ COMES_WITH = {
     "altair": {"jinja2", "markupsafe"},
 }
 
+# What is known to one module alone.
+IN_ONE_MODULE = {
+    "ray": "sweep/launchers/ray_cluster.py",
+    "submitit": "sweep/launchers/slurm_queue.py",
+    "tensorboardX": "trackers/event_files.py",
+    "wandb": "trackers/offline_runs.py",
+}
+
 # What a light package may load, preloaded by these statements; everything else is an effect.
 LIGHT = {
-    "spec": "",
-    "records": "",
-    "accounting": "",
-    "sweep": "",
-    "trackers": "",
+    **dict.fromkeys(("spec", "records", "accounting", "sweep", "sweep.launchers", "trackers"), ""),
     "config": "import ml_collections",
     "cli": "import absl.app, absl.flags; from ml_collections import config_flags",
     "functional": "import jax, jax.numpy, numpy, jaxtyping",
@@ -82,6 +86,7 @@ TOP_LEVEL = set(
 
 
 def is_present(name: str) -> bool:
+    name = name.replace(".", "/")
     return (SOURCE / f"{name}.py").exists() or (SOURCE / name / "__init__.py").exists()
 
 
@@ -185,6 +190,13 @@ def test_every_package_is_in_the_table():
 @pytest.mark.parametrize("name", PRESENT)
 def test_imports_follow_the_table(name):
     assert not [fault for path in modules_of(name) for fault in import_faults(name, path)]
+
+
+@pytest.mark.parametrize("package", IN_ONE_MODULE)
+def test_a_tool_is_known_to_one_module(package):
+    paths = [path for name in PRESENT for path in modules_of(name)]
+    found = [path for path in paths if package in map(root_of, imports_in(path))]
+    assert found == [SOURCE / IN_ONE_MODULE[package]]
 
 
 def test_direction_has_no_cycle():

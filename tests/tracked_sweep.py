@@ -15,6 +15,15 @@ STATES = {
     ("pre-relu", 0.01, 0): "running",
     ("pre-relu", 0.01, 1): "pending",
 }
+CONFIGURATION = {
+    "model.norm_placement": "pre",
+    "model.ffn": "gelu",
+    "model.ffn_width": 256,
+    "optimizer.learning_rate": 0.01,
+    "arm": "pre-gelu",
+    "seed": 0,
+}
+"""What the first of its runs is known by."""
 ROWS = 10 + 3 + 4
 """Rows that its runs have."""
 KILLED = pathlib.Path(__file__).parent / "trackers/killed.py"

@@ -16,7 +16,7 @@ from jtransformer.config import inherited_settings, to_plain
 from jtransformer.spec import RunSpec, SpecError, Tree, from_tree, get, nearest
 
 OVERRIDE = "--config."
-PATHS = {"workdir", "prompt_file", "into"}
+PATHS = {"workdir", "prompt_file", "into", "pilot", "compile_cache"}
 """Flags that may begin with "~"."""
 
 
@@ -108,6 +108,8 @@ def read_flags(values: flags.FlagValues, argv: list[str], *, stray: str) -> None
         raise SpecError(words[0], f"is not a flag; {stray}.")
     for name in PATHS & set(values):
         path = str(values[name].value or "")
+        if values[name].present and not path:
+            raise SpecError(f"--{name}", "is empty; write a path, or leave it out.")
         try:
             Path(path).expanduser()
         except RuntimeError:

@@ -1,6 +1,5 @@
 """What differs between the environments of two runs, and what each difference can do."""
 
-import re
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -25,10 +24,6 @@ EXPLANATIONS: dict[Kind, str] = {
 }
 OF_ARMS = ("decayed_parameters",)
 """What stands beside an environment and follows from the spec."""
-LABEL = re.compile(
-    r"(?P<mode>\w+)(, (?P<runs_at_once>\d+) runs)?(, (?P<devices>\d+) devices)?"
-    r"(, (?P<steps_per_dispatch>\d+) steps)?"
-)
 
 
 class Change(NamedTuple):
@@ -69,12 +64,3 @@ def changes(recorded: Sequence[dict[str, Any]], present: dict[str, Any]) -> list
 
 def _kind(name: str) -> Kind:
     return "device" if name in DEVICE else "mode" if name in MODE else "version"
-
-
-def execution_of(label: str) -> dict[str, Any] | None:
-    """Returns the settings of the execution that an environment names; None if it names none."""
-    match = LABEL.fullmatch(label)
-    if match is None:
-        return None
-    settings = {name: value for name, value in match.groupdict().items() if value is not None}
-    return {name: value if name == "mode" else int(value) for name, value in settings.items()}

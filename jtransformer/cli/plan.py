@@ -26,33 +26,36 @@ import collections
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import flags
-from rich.markup import escape
 
 from jtransformer import accounting, records
 from jtransformer.cli.arguments import read_experiment, read_flags
 from jtransformer.cli.corpora import Corpora
-from jtransformer.cli.groups import GroupOfCells, Measured, device, groups_of, measure
+from jtransformer.cli.plan_tables import print_figures
+from jtransformer.cli.planning import continued, read_plan
 from jtransformer.cli.preflight import checkpoint_bytes
-from jtransformer.cli.progress import console
 from jtransformer.cli.resolution import Noise, pilot_noise, resolvable
+from jtransformer.cli.timings import Timings, device, time_parts
 from jtransformer.spec import RunSpec, SpecError
-from jtransformer.sweep import (
-    Plan,
-    adopt,
-    check_continuation,
-    make_plan,
-    manifest,
-    read_declaration,
-    states,
-)
+from jtransformer.sweep import Cell, Plan, manifest, states
 
-COMPLETE = ("done", "diverged")
 ABOUT: dict[str, Any] = {"title": "", "question": "", "command": "", "data": {}}
 """What a manifest says beyond the plan; here it is not asked for."""
+
+
+class GroupOfCells(NamedTuple):
+    """Runs that share a program; `todo` are those that are not complete."""
+
+    cells: list[Cell]
+    todo: list[Cell]
+
+    @property
+    def updates(self) -> int:
+        return sum(cell.spec.training.steps for cell in self.cells)
 
 
 def run(argv: list[str]) -> int:
@@ -66,7 +69,7 @@ def run(argv: list[str]) -> int:
     figures = _figures(plan, complete, noise)
     groups = groups_of(plan.cells, complete)
     measured = [
-        measure(group.cells[0].spec, corpora) if values.measure else None for group in groups
+        time_parts(group.cells[0].spec, corpora) if values.measure else None for group in groups
     ]
     figures["groups"] = [_group(*pair) for pair in zip(groups, measured, strict=True)]
     figures["measured_on"] = device() if values.measure else None
@@ -75,7 +78,7 @@ def run(argv: list[str]) -> int:
     if values.json:
         print(json.dumps(figures))
     else:
-        _print(figures)
+        print_figures(figures)
     return 0
 
 
@@ -85,25 +88,32 @@ def _plan(values: flags.FlagValues, argv: list[str], corpora: Corpora) -> tuple[
     if experiment.sweep is None:
         raise SpecError(values.config, "has no get_sweep(); `jtransformer count` says what a "
                         "single run needs.")  # fmt: skip
-    plan = make_plan(
-        experiment.tree,
-        read_declaration(experiment.sweep),
-        corpora.sha256,
-        touched=experiment.touched,
-        inherited=experiment.inherited,
-    )
-    corpora.check(plan)
+    plan = read_plan(experiment, corpora)
     if values.workdir is None:
         return plan, set()
     workdir = Path(values.workdir).expanduser()
-    old = records.load_manifest(workdir)
-    if old is None:
-        return plan, set()
-    plan = adopt(plan, old)
-    new = manifest(plan, ABOUT | {"data": old["data"]})
-    check_continuation(old, new, workdir)
+    old = records.load_manifest(workdir) or ABOUT
+    plan, new, _ = continued(plan, workdir, ABOUT | {"data": old["data"]})
     found = states(workdir, new["cells"])
-    return plan, {identity for identity, state in found.items() if state in COMPLETE}
+    return plan, {identity for identity, state in found.items() if state in records.COMPLETE}
+
+
+def groups_of(cells: Sequence[Cell], complete: set[str]) -> list[GroupOfCells]:
+    """Groups the runs of a plan by their program, in the order in which they first appear.
+
+    Args:
+        cells: The runs.
+        complete: Fingerprints of those that need no work.
+    """
+    from jtransformer.training import program_key
+
+    groups: dict[RunSpec, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(program_key(cell.spec), []).append(cell)
+    return [
+        GroupOfCells(own, [cell for cell in own if cell.fingerprint not in complete])
+        for own in groups.values()
+    ]
 
 
 def _tokens(spec: RunSpec) -> int:
@@ -138,7 +148,7 @@ def _figures(plan: Plan, complete: set[str], noise: Noise | None) -> dict[str, A
     }
 
 
-def _group(group: GroupOfCells, measured: Measured | None) -> dict[str, Any]:
+def _group(group: GroupOfCells, measured: Timings | None) -> dict[str, Any]:
     """Returns what a group of runs is and needs; "seconds" are those of its unfinished runs."""
     needs = [accounting.memory(cell.spec) for cell in group.cells]
     largest = max(needs, key=lambda memory: memory.total)
@@ -155,93 +165,6 @@ def _group(group: GroupOfCells, measured: Measured | None) -> dict[str, Any]:
         "measured": None if measured is None else measured._asdict(),
         "seconds": seconds,
     }
-
-
-def _print(figures: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    baselines = {arm["baseline"] for arm in figures["arms"]}
-    table = Table(title=f"{len(figures['arms'])} arms, {figures['runs']} runs")
-    columns = ("arm", "solved", "runs", "parameters", "training MFLOP/token")
-    differing = [
-        name
-        for name in figures["arms"][0]["mismatches"]
-        if any(arm["mismatches"][name] for arm in figures["arms"])
-    ]
-    for heading in (*columns, *(f"Δ {name.replace('_', ' ')}" for name in differing)):
-        table.add_column(heading, justify="left" if heading in ("arm", "solved") else "right")
-    for arm in figures["arms"]:
-        solved = ", ".join(f"{path.split('.')[-1]} {n}" for path, n in arm["matched"].items())
-        apart = [arm["mismatches"][name] for name in differing]
-        table.add_row(
-            escape(arm["name"] + (" (baseline)" if arm["name"] in baselines else "")),
-            escape(solved),
-            str(arm["runs"]),
-            f"{arm['parameters']:,}",
-            f"{arm['training_flops_per_token'] / 1e6:.3f}",
-            *("—" if value is None else f"{value:+.3%}" for value in apart),
-        )
-    console().print(table)
-    _print_groups(figures)
-    print(
-        f"in all: {figures['tokens']:,} tokens, {figures['training_flops']:.3g} operations, "
-        f"checkpoints of at most {figures['disk_bytes'] / 2**20:,.0f} MiB; "
-        f"{figures['complete']} of {figures['runs']} runs are complete"
-    )
-    if figures["later_runs"]:
-        print("runs that will be decided from results (rungs, wider ranges) are not in this")
-    print(_resolution(figures))
-
-
-def _print_groups(figures: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    table = Table(title=f"{len(figures['groups'])} groups of runs that share a program")
-    measured = figures["measured_on"] is not None
-    headings = ["arms", "runs", "updates", "memory of a step, MiB"]
-    headings += ["compile, s", "update, ms", "unfinished runs, min"] if measured else []
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading == "arms" else "right")
-    for group in figures["groups"]:
-        cells = [str(group["runs"]), f"{group['updates']:,}"]
-        cells.append(f"{group['memory_bytes']['total'] / 2**20:,.1f}")
-        if measured:
-            found = Measured(**group["measured"])
-            cells += [f"{found.compile:.1f}", f"{1e3 * found.update:.2f} ± {found.spread:.0%}"]
-            cells.append(f"{group['seconds'] / 60:.1f}")
-        table.add_row(escape(", ".join(group["arms"])), *cells)
-    console().print(table)
-    if not measured:
-        print("time: not measured; add --measure")
-        return
-    spread = max(group["measured"]["spread"] for group in figures["groups"])
-    print(
-        f"time: about {figures['seconds'] / 60:.1f} min on {figures['measured_on']}, one run after "
-        f"another; timings here differed by ± {spread:.0%}, and another load or device differs more"
-    )
-
-
-def _resolution(figures: dict[str, Any]) -> str:
-    found, seeds = figures["resolvable"], len(figures["seeds"])
-    known = found["noise"] is not None
-    unit = figures["loss_unit"] if known else "sd of the noise"
-
-    def text(value: float) -> str:
-        return f"{value:.4f}" if known else f"{value:.2f}"
-
-    others = ", ".join(
-        f"{number}: {text(value)}"
-        for number, value in found["differences"].items()
-        if value is not None and number != seeds
-    )
-    noise = f"noise sd {found['noise']:.4f}, {found['origin']}" if known else "noise not given"
-    if found["difference"] is None:
-        first = "one seed leaves no noise to judge a difference by; give more"
-    else:
-        first = (
-            f"smallest difference that {seeds} seeds resolve: {text(found['difference'])} {unit}"
-        )
-    return f"{first} ({found['comparisons']} comparisons, {noise}); by number of seeds: {others}"
 
 
 def _flags(argv: list[str]) -> flags.FlagValues:

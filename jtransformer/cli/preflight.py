@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from jtransformer import accounting, records
 from jtransformer.spec import RunSpec, SpecError
@@ -16,8 +17,6 @@ CHECKPOINTS_ON_DISK = 4
 """Two newest, the best, and the one that is being written."""
 OVERHEAD_BYTES = 2**20
 """Metrics, metadata and the like, per run."""
-
-
 PACKAGES = ("grain", "scipy", "pandas", "statsmodels", "altair", "vl_convert", "jinja2")
 """What a sweep and its page need beyond the base installation."""
 
@@ -37,8 +36,12 @@ def check_packages() -> None:
         )
 
 
-def check_writable(workdir: Path) -> None:
-    """Proves that a file can be written in the work directory, or where it will be made.
+def check_writable(workdir: Path, flag: str = "--workdir") -> None:
+    """Proves that a file can be written in a directory, or where it will be made.
+
+    Args:
+        workdir: The directory.
+        flag: What names it on the command line.
 
     Raises:
         SpecError: If it cannot.
@@ -50,7 +53,7 @@ def check_writable(workdir: Path) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         raise SpecError(
-            "--workdir", f"= {str(workdir)!r} cannot be written ({reason}); choose another place."
+            flag, f"= {str(workdir)!r} cannot be written ({reason}); choose another place."
         ) from None
 
 
@@ -64,14 +67,31 @@ def check_no_single_run(workdir: Path) -> None:
         raise SpecError("--workdir", f"= {str(workdir)!r} holds a single run; choose another.")
 
 
-def check_no_sweep(workdir: Path) -> None:
+def check_no_sweep(workdir: Path, flag: str = "--workdir") -> None:
     """Refuses a single run in the directory of a sweep.
+
+    Args:
+        workdir: The directory.
+        flag: What names it on the command line.
 
     Raises:
         SpecError: If there is one.
     """
     if records.SweepFiles(workdir).manifest.exists():
-        raise SpecError("--workdir", f"= {str(workdir)!r} holds a sweep; choose another.")
+        raise SpecError(flag, f"= {str(workdir)!r} holds a sweep; choose another.")
+
+
+def read_manifest(workdir: Path) -> dict[str, Any]:
+    """Reads the sweep.json of a work directory.
+
+    Raises:
+        SpecError: If it holds no sweep.
+        DamagedRecord: If the file is damaged.
+    """
+    manifest = records.load_manifest(workdir)
+    if manifest is None:
+        raise SpecError("--workdir", f"= {str(workdir)!r} holds no sweep (sweep.json is missing).")
+    return manifest
 
 
 def check_space(workdir: Path, unfinished: list[RunSpec]) -> None:

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-Cell = dict[str, Any]
-"""A run, as sweep.json lists it."""
+from jtransformer.sweep import CellRecord
+
 PLAIN_WIDTH = 140
 MARKS = {"done": "●", "diverged": "✕", "failed": "!", "running": "◐", "pending": "·"}
 
@@ -25,7 +25,7 @@ class Progress:
             states: State of each cell, by fingerprint.
         """
         self._manifest, self._states = manifest, states
-        self._cells: list[Cell] = manifest["cells"]
+        self._cells: list[CellRecord] = manifest["cells"]
         self._unit: str = manifest["data"]["loss_unit"]
         shown = Console()
         self._live = Live(console=shown, auto_refresh=False) if shown.is_terminal else None
@@ -48,7 +48,7 @@ class Progress:
         """Whether rows are shown as they come."""
         return self._live is not None
 
-    def on_row(self, cell: Cell, row: dict[str, Any]) -> None:
+    def on_row(self, cell: CellRecord, row: dict[str, Any]) -> None:
         """Shows a new row of metrics of the run in progress."""
         identity = cell["fingerprint"]
         self._states[identity] = "running"
@@ -58,7 +58,7 @@ class Progress:
         if self._live:
             self._live.update(self._table(), refresh=True)
 
-    def on_done(self, cell: Cell, state: str) -> None:
+    def on_done(self, cell: CellRecord, state: str) -> None:
         """Counts a run that has ended."""
         identity = cell["fingerprint"]
         row = self._rows.pop(identity, {})
@@ -115,7 +115,7 @@ class Progress:
             table.add_row(arm["name"], *marks, self._now(own))
         return table
 
-    def _now(self, cells: list[Cell]) -> str:
+    def _now(self, cells: list[CellRecord]) -> str:
         """Returns what the newest rows of an arm's runs in progress say."""
         rows = [self._rows[c["fingerprint"]] for c in cells if c["fingerprint"] in self._rows]
         return "\n".join(
@@ -125,11 +125,11 @@ class Progress:
         )
 
 
-def _setting(cell: Cell) -> str:
+def _setting(cell: CellRecord) -> str:
     return " ".join(f"{path.split('.')[-1]} {value!r}" for path, value in cell["nuisance"].items())
 
 
-def _describe(cell: Cell) -> str:
+def _describe(cell: CellRecord) -> str:
     return " ".join(filter(None, [cell["arm"], _setting(cell), f"seed {cell['seed']}"]))
 
 

@@ -12,19 +12,16 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from jtransformer import records
 from jtransformer.cli.arguments import parse
-from jtransformer.cli.preflight import check_packages
+from jtransformer.cli.preflight import check_packages, read_manifest
 from jtransformer.cli.progress import console
-from jtransformer.spec import SpecError
 
 
 def run(argv: list[str]) -> int:
     """Runs the command; see the module's docstring."""
     flags = parse(argv, takes_config=False)
     workdir = Path(flags.workdir).expanduser()
-    if records.load_manifest(workdir) is None:
-        raise SpecError("--workdir", f"= {str(workdir)!r} holds no sweep (sweep.json is missing).")
+    read_manifest(workdir)
     check_packages()
     show(workdir)
     return 0

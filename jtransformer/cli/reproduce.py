@@ -37,7 +37,7 @@ from absl import flags
 
 from jtransformer import records
 from jtransformer.cli.arguments import read_flags
-from jtransformer.cli.environments import Change, changes, execution_of
+from jtransformer.cli.environments import Change, changes
 from jtransformer.cli.main import FAILED_RUN, REQUEUE
 from jtransformer.cli.preflight import check_no_sweep, check_space, check_writable, locked
 from jtransformer.cli.progress import say
@@ -148,8 +148,8 @@ def _check_into(into: Path, workdir: Path, identity: str) -> None:
     """Refuses a directory that holds anything but an earlier attempt at the same run."""
     if into.resolve() == workdir.resolve() or workdir.resolve() in into.resolve().parents:
         raise SpecError("--into", f"= {str(into)!r} is the run itself or in it; choose another.")
-    check_writable(into)
-    check_no_sweep(into)
+    check_writable(into, "--into")
+    check_no_sweep(into, "--into")
     files = records.RunFiles(into)
     if files.spec.exists():
         if read_about(files)["fingerprint"] != identity:
@@ -205,14 +205,13 @@ def _execution(run: records.RunRecord) -> Any:
     """Returns the mode in which the run was trained, or one by one where it cannot be had here."""
     import jax
 
-    from jtransformer.training import Execution
+    from jtransformer.training import LOOP, Execution
 
-    settings = execution_of(str((run.environment or {}).get("mode")))
     try:
-        execution = Execution(**(settings or {}))
+        execution = Execution.from_label(str((run.environment or {}).get("mode")))
     except SpecError:  # Of a version that has other modes; then the difference is named.
-        return Execution()
-    return execution if execution.devices <= jax.local_device_count() else Execution()
+        return LOOP
+    return execution if execution.devices <= jax.local_device_count() else LOOP
 
 
 def _verdict(recorded: Recorded, found: records.RunRecord, band: float) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from jtransformer.cli.main import FAILED_RUN, USER_ERROR
 from jtransformer.cli.progress import Progress, say
 from jtransformer.cli.stopping import stop_requests
 from jtransformer.spec import SpecError
-from jtransformer.sweep import Board, Launch, states
+from jtransformer.sweep import Board, CellRecord, Launch, states
 from jtransformer.sweep.launchers import Handle, Launcher
 
 POLL_SECONDS = 0.5
@@ -103,7 +103,7 @@ def _follow(board: Board, progress: Progress, workdir: Path) -> bool:
     return bool(news)
 
 
-def _show_rows(progress: Progress, workdir: Path, cell: dict[str, Any]) -> None:
+def _show_rows(progress: Progress, workdir: Path, cell: CellRecord) -> None:
     rows = records.read_rows(records.RunFiles(workdir / cell["directory"]).metrics)
     evaluated = [row for row in rows if row["validation_nll"] is not None]
     for row in [*evaluated[-1:], *rows[-1:]]:

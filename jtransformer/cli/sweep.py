@@ -43,8 +43,10 @@ from jtransformer import records
 from jtransformer.cli.arguments import parse, read_experiment
 from jtransformer.cli.corpora import Corpora
 from jtransformer.cli.finished import is_finished, show_finished
+from jtransformer.cli.launch_flags import Workers, launch_flags, read_workers
 from jtransformer.cli.main import FAILED_RUN, REQUEUE
-from jtransformer.cli.plan_table import print_plan
+from jtransformer.cli.plan_tables import print_plan
+from jtransformer.cli.planning import continued, read_plan
 from jtransformer.cli.preflight import (
     check_no_single_run,
     check_packages,
@@ -60,21 +62,13 @@ from jtransformer.cli.worker import train_here
 from jtransformer.spec import SpecError, to_tree
 from jtransformer.sweep import (
     Cell,
-    Launch,
     PairingError,
     Plan,
-    adopt,
-    check_continuation,
     executions,
-    make_plan,
-    manifest,
     next_stage,
-    read_declaration,
     states,
     write_launch,
 )
-from jtransformer.sweep.launchers import Launcher, launcher
-from jtransformer.sweep.ledger import LEASE_SECONDS
 from jtransformer.trackers import kept_fed
 
 Tracking = Callable[[], contextlib.AbstractContextManager[None]]
@@ -82,11 +76,14 @@ Tracking = Callable[[], contextlib.AbstractContextManager[None]]
 
 def run(argv: list[str]) -> int:
     """Runs the command; see the module's docstring."""
-    values = parse(
-        argv, takes_config=True, switches=("dry_run", "accept_environment"), others=_flags()
-    )
+    own = launch_flags()
+    flags.DEFINE_string("track", None, "track", flag_values=own)
+    values = parse(argv, takes_config=True, switches=("dry_run",), others=own)
     workdir = Path(values.workdir).expanduser()
-    workers = _workers(values, workdir)
+    workers = read_workers(values, workdir)
+    if values.track is not None and not workers.number:
+        raise SpecError("--track", "lasts as long as this command, which trains nothing with "
+                        "--workers 0; run `jtransformer track` beside the workers.")  # fmt: skip
     tracking = _tracking(values.track, workdir)
     experiment = read_experiment(Path(values.config), argv)
     if experiment.sweep is None:
@@ -95,14 +92,7 @@ def run(argv: list[str]) -> int:
     check_writable(workdir)
     check_no_single_run(workdir)
     corpora = Corpora()
-    plan = make_plan(
-        experiment.tree,
-        read_declaration(experiment.sweep),
-        corpora.sha256,
-        touched=experiment.touched,
-        inherited=experiment.inherited,
-    )
-    corpora.check(plan)
+    plan = read_plan(experiment, corpora)
     about = {
         "title": experiment.path.absolute().parent.name,
         "question": experiment.question,
@@ -139,14 +129,6 @@ def _tracking(tracker: str | None, workdir: Path) -> Tracking:
     return functools.partial(kept_fed, workdir, tracker, into)
 
 
-class _Workers(NamedTuple):
-    """Who trains: so many workers of a launcher, or this process alone."""
-
-    launch: Launch
-    number: int
-    launcher: Launcher | None
-
-
 class _Job(NamedTuple):
     """A plan that may be carried out in its work directory."""
 
@@ -155,58 +137,12 @@ class _Job(NamedTuple):
     manifest: dict[str, Any]
     states: dict[str, str]
     workdir: Path
-    workers: _Workers
+    workers: Workers
 
 
-def _flags() -> flags.FlagValues:
-    values = flags.FlagValues()
-    flags.DEFINE_string("launcher", "local", "launcher", flag_values=values)
-    flags.DEFINE_string("track", None, "track", flag_values=values)
-    flags.DEFINE_multi_string("option", [], "option", flag_values=values)
-    flags.DEFINE_integer("workers", 1, "workers", flag_values=values)
-    flags.DEFINE_integer("retries", 0, "retries", flag_values=values)
-    flags.DEFINE_float("lease", LEASE_SECONDS, "lease", flag_values=values)
-    flags.DEFINE_string("mode", "auto", "mode", flag_values=values)
-    flags.DEFINE_integer("runs_at_once", None, "runs_at_once", flag_values=values)
-    flags.DEFINE_integer("steps_per_dispatch", None, "steps_per_dispatch", flag_values=values)
-    flags.DEFINE_string("compile_cache", None, "compile_cache", flag_values=values)
-    return values
-
-
-def _workers(values: flags.FlagValues, workdir: Path) -> _Workers:
-    """Reads who is to train.
-
-    Raises:
-        SpecError: For a number out of its range, or an unknown launcher or option.
-    """
-    for name in ("workers", "retries"):
-        if getattr(values, name) < 0:
-            raise SpecError(f"--{name}", f"must be at least 0, got {getattr(values, name)}.")
-    if not 0 < values.lease < float("inf"):
-        raise SpecError("--lease", f"must be a number of seconds above 0, got {values.lease}.")
-    cache = values.compile_cache
-    launch = Launch(
-        retries=values.retries,
-        lease_seconds=values.lease,
-        accept_environment=values.accept_environment,
-        mode=values.mode,
-        runs_at_once=values.runs_at_once,
-        steps_per_dispatch=values.steps_per_dispatch,
-        compile_cache=cache and str(Path(cache).expanduser().absolute()),
-        workers=max(1, values.workers),
-    )
-    chosen = launcher(values.launcher, values.option, workdir.absolute())
-    is_here = values.launcher == "local" and values.workers == 1
-    return _Workers(launch, values.workers, None if is_here else chosen)
-
-
-def _job(plan: Plan, about: dict[str, Any], workdir: Path, workers: _Workers) -> _Job:
+def _job(plan: Plan, about: dict[str, Any], workdir: Path, workers: Workers) -> _Job:
     """Holds a plan against what its work directory has; writes nothing."""
-    old = records.load_manifest(workdir)
-    if old is not None:
-        plan = adopt(plan, old)
-    new = manifest(plan, about)
-    grown = check_continuation(old, new, workdir) if old is not None else 0
+    plan, new, grown = continued(plan, workdir, about)
     if grown:
         say(f"The sweep in {workdir} grows by {grown} runs.")
     job = _Job(plan, about, new, states(workdir, new["cells"]), workdir, workers)
@@ -228,8 +164,7 @@ def _train_and_report(job: _Job, tracking: Tracking) -> int:
     _write_manifest(job)
     write_launch(job.workdir, job.workers.launch)
     if not job.workers.number:
-        command = f"jtransformer worker --workdir {shlex.quote(str(job.workdir))}"
-        say(f"Planned. Start `{command}` as often and wherever you like, then report.")
+        _say_what_is_planned(job if _todo(job) else _grown(job))
         return 0
     try:
         with tracking():
@@ -246,6 +181,16 @@ def _train_and_report(job: _Job, tracking: Tracking) -> int:
     return FAILED_RUN if failed else 0
 
 
+def _say_what_is_planned(job: _Job | None) -> None:
+    if job is None:
+        say("Nothing is left to train; `jtransformer report` writes the page.")
+        return
+    command = f"jtransformer worker --workdir {shlex.quote(str(job.workdir))}"
+    decides = job.plan.declaration.search.rungs is not None or job.plan.declaration.extend
+    then = "run this again, to decide what is next" if decides else "report"
+    say(f"Planned. Start `{command}` as often and wherever you like, then {then}.")
+
+
 def _train_to_the_last_stage(job: _Job) -> int | None:
     """Trains what is missing, decides from the results what to train next, and so on.
 
@@ -256,11 +201,20 @@ def _train_to_the_last_stage(job: _Job) -> int | None:
         failed = _train(job)
         if failed != 0:
             return failed
-        further = _next_stage(job)
-        if further is None:
+        grown = _grown(job)
+        if grown is None:
             return 0
-        job = _job(further, job.about, job.workdir, job.workers)
-        _write_manifest(job)
+        job = grown
+
+
+def _grown(job: _Job) -> _Job | None:
+    """Returns the job with what follows from its results, written; None where nothing does."""
+    further = _next_stage(job)
+    if further is None:
+        return None
+    job = _job(further, job.about, job.workdir, job.workers)
+    _write_manifest(job)
+    return job
 
 
 def _next_stage(job: _Job) -> Plan | None:
@@ -289,12 +243,11 @@ def _write_manifest(job: _Job) -> None:
 def _check_environment(job: _Job) -> None:
     """Refuses another environment than the one in which the runs were begun."""
     paths = [records.RunFiles(job.workdir / cell.directory).environment for cell in job.plan.cells]
-    begun = [path for path in paths if path.exists()]
+    begun = [found for path in paths if (found := records.read_object(path)) is not None]
     if not begun:
         return
     from jtransformer.training import check_same_environment, environment
 
-    for path in begun:
-        recorded = records.read_json(path)
+    for recorded in begun:
         # The mode is that of its program, which a run is held against when it is continued.
-        check_same_environment(recorded, environment(recorded.get("mode")))
+        check_same_environment(recorded, environment(str(recorded.get("mode"))))

@@ -27,10 +27,9 @@ from absl import flags
 from jtransformer import records
 from jtransformer.cli.arguments import parse
 from jtransformer.cli.main import FAILED_RUN, REQUEUE
-from jtransformer.cli.preflight import check_packages
+from jtransformer.cli.preflight import check_packages, read_manifest
 from jtransformer.cli.progress import Progress, say
 from jtransformer.cli.stopping import stop_requests
-from jtransformer.spec import SpecError
 from jtransformer.sweep import Launch, PairingError, Worker, read_launch, states
 
 CACHED_FROM_SECONDS = 0.2
@@ -43,9 +42,7 @@ def run(argv: list[str]) -> int:
     flags.DEFINE_integer("parent", None, "parent", flag_values=own)
     values = parse(argv, takes_config=False, others=own)
     workdir, parent = Path(values.workdir).expanduser(), values.parent
-    manifest = records.load_manifest(workdir)
-    if manifest is None:
-        raise SpecError("--workdir", f"= {str(workdir)!r} holds no sweep (sweep.json is missing).")
+    manifest = read_manifest(workdir)
     launch = read_launch(workdir)
     check_packages()  # One that is missing on a host would make every run fail there.
     try:
@@ -86,7 +83,7 @@ def train_here(
     with stop_requests() as asked, Progress(manifest, now) as progress:
         import jax
 
-        from jtransformer.cli.executing import GroupTrainer
+        from jtransformer.cli.group_trainer import GroupTrainer
         from jtransformer.training import Hooks, Interrupted
 
         cache = launch.compile_cache or records.SweepFiles(workdir).compile_cache.absolute()

@@ -5,7 +5,6 @@ state of a sweep can be read anywhere.
 """
 
 from jtransformer.records.comparison import CLOCK, Difference, first_difference
-from jtransformer.records.currency import mark_report, report_is_current, state_of_records
 from jtransformer.records.files import (
     DamagedRecord,
     append_row,
@@ -18,6 +17,7 @@ from jtransformer.records.files import (
     write_text,
 )
 from jtransformer.records.layout import (
+    COMPLETE,
     SCHEMA,
     STATUS_PARTS,
     RunFiles,
@@ -27,12 +27,15 @@ from jtransformer.records.layout import (
     load_manifest,
     load_run,
     load_sweep,
+    read_object,
     set_aside_status,
 )
 from jtransformer.records.pairing import Contradiction, Pairing
+from jtransformer.records.report_mark import mark_report, report_is_current, state_of_records
 
 __all__ = [
     "CLOCK",
+    "COMPLETE",
     "SCHEMA",
     "STATUS_PARTS",
     "Contradiction",
@@ -51,6 +54,7 @@ __all__ = [
     "load_sweep",
     "mark_report",
     "read_json",
+    "read_object",
     "read_rows",
     "report_is_current",
     "set_aside_status",

@@ -104,7 +104,10 @@ class SweepFiles:
 
     @property
     def executions(self) -> Path:
-        """How the runs of each program are trained together, a file each, never replaced."""
+        """How the runs of each program are trained together, a file each.
+
+        Created once; replaced only where a launch asks for another way and accepts that.
+        """
         return self.directory / "executions"
 
     @property
@@ -151,13 +154,15 @@ def load_run(directory: Path, cell: dict[str, Any]) -> RunRecord:
         DamagedRecord: If a file is damaged, or a status belongs to another fingerprint.
     """
     files = RunFiles(directory)
-    status = _read_object(files.status)
+    status = read_object(files.status)
     if status is not None and status.get("fingerprint") != cell["fingerprint"]:
         raise DamagedRecord(
             f"{files.status} belongs to fingerprint {status.get('fingerprint')}, the sweep expects "
             f"{cell['fingerprint']}; delete that run's directory to train it again."
         )
-    failure = _read_object(files.failure)
+    failure = read_object(files.failure)
+    if failure is not None and "error" not in failure:
+        raise DamagedRecord(f"{files.failure} is damaged (it lacks error); delete it.")
     if status is not None:
         state = status.get("state")
         missing = [part for part in STATUS_PARTS if part not in status]
@@ -169,7 +174,7 @@ def load_run(directory: Path, cell: dict[str, Any]) -> RunRecord:
         state = "failed"
     else:
         state = "running" if files.metrics.exists() else "pending"
-    environment = _read_object(files.environment)
+    environment = read_object(files.environment)
     rows = [row for row in read_rows(files.metrics) if "step" in row]
     return RunRecord(cell, state, status, rows, environment, failure)
 
@@ -187,7 +192,7 @@ def load_manifest(workdir: Path) -> dict[str, Any] | None:
         DamagedRecord: If the file is damaged, or was written in another format.
     """
     path = SweepFiles(workdir).manifest
-    manifest = _read_object(path)
+    manifest = read_object(path)
     if manifest is None:
         return None
     if manifest.get("schema") != SCHEMA:
@@ -216,8 +221,12 @@ def load_sweep(workdir: Path) -> SweepRecord:
     return SweepRecord(manifest, runs)
 
 
-def _read_object(path: Path) -> dict[str, Any] | None:
-    """Reads a JSON file that holds an object; None if there is no such file."""
+def read_object(path: Path) -> dict[str, Any] | None:
+    """Reads a JSON file that holds an object; None if there is no such file.
+
+    Raises:
+        DamagedRecord: If the file holds anything else.
+    """
     if not path.exists():
         return None
     value = read_json(path)

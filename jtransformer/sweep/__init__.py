@@ -1,11 +1,11 @@
 """Grids of runs: declared, made equal, identified, claimed by workers, trained where missing."""
 
 from jtransformer.sweep.arms import Arm
-from jtransformer.sweep.board import Board, PairingError, states
+from jtransformer.sweep.board import Board, CellRecord, PairingError, states
 from jtransformer.sweep.continuation import check_continuation
 from jtransformer.sweep.declaration import Declaration, read_declaration
+from jtransformer.sweep.executions import WISHES, Trains, executions
 from jtransformer.sweep.factors import Factor, Range
-from jtransformer.sweep.groups import Trains, executions
 from jtransformer.sweep.launch import Launch, read_launch, write_launch
 from jtransformer.sweep.ledger import Claim, Ledger, is_worked_on
 from jtransformer.sweep.manifest import adopt, cell_spec, manifest
@@ -16,9 +16,11 @@ from jtransformer.sweep.stages import next_stage
 from jtransformer.sweep.worker import ClaimLost, Worker
 
 __all__ = [
+    "WISHES",
     "Arm",
     "Board",
     "Cell",
+    "CellRecord",
     "Claim",
     "ClaimLost",
     "Declaration",

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 from jtransformer.spec import (
     RunSpec,
@@ -17,7 +16,7 @@ from jtransformer.spec import (
     to_tree,
 )
 from jtransformer.sweep.declaration import Declaration
-from jtransformer.sweep.factors import Setting, grid
+from jtransformer.sweep.factors import Setting, grid, is_read
 from jtransformer.sweep.matching import NOTHING, match_arm, mismatches
 from jtransformer.sweep.refusals import refuse_identical, refuse_undeclared
 
@@ -181,13 +180,4 @@ def _factors(one: Candidate, declaration: Declaration) -> Setting:
     """Returns the grid's values and, of what the named arms replace, all that this arm reads."""
     read = prune(one.tree)
     named = dict.fromkeys(path for delta in declaration.arms.values() for path in delta)
-    return one.point | {path: get(read, path) for path in named if _is_in(read, path)}
-
-
-def _is_in(tree: Tree, path: str) -> bool:
-    node: Any = tree
-    for name in path.split("."):
-        if not isinstance(node, dict) or name not in node:
-            return False
-        node = node[name]
-    return True
+    return one.point | {path: get(read, path) for path in named if is_read(read, path)}

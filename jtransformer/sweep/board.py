@@ -8,6 +8,7 @@ from jtransformer.spec import SpecError
 from jtransformer.sweep.launch import Launch
 
 CellRecord = dict[str, Any]
+"""A cell, as sweep.json lists it."""
 
 
 class PairingError(RuntimeError):

@@ -121,7 +121,7 @@ def _check_number_of_arms(declaration: Declaration) -> None:
 
 def _check_roles(declaration: Declaration) -> None:
     roles: dict[str, str] = {}
-    for path, role in _claims(declaration):
+    for path, role in _settings_by_role(declaration):
         if path in NEUTRAL:
             raise SpecError(path, "changes no result, so it cannot make arms or be tuned.")
         # The scale gives the baseline its value, the match the other arms theirs.
@@ -136,7 +136,7 @@ def _check_roles(declaration: Declaration) -> None:
                         "be one of them.")  # fmt: skip
 
 
-def _claims(declaration: Declaration) -> Iterator[tuple[str, str]]:
+def _settings_by_role(declaration: Declaration) -> Iterator[tuple[str, str]]:
     """Yields every setting with what it is for."""
     for role, factors in (
         ("scientific", declaration.scientific),
@@ -169,5 +169,5 @@ def _named(role: str, value: Any) -> dict[str, Setting]:
                         f"{{'wide': {{'model.width': 128}}}}, got {value!r}.")  # fmt: skip
     for name in value:
         if not isinstance(name, str) or not name.strip():
-            raise SpecError(role, f"must have names that are strings, got {name!r}.")
+            raise SpecError(role, f"must have names that are strings and not blank, got {name!r}.")
     return {name: read_setting(f"{role}: {name}", delta) for name, delta in value.items()}

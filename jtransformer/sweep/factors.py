@@ -55,7 +55,9 @@ class Factor:
     def holds(self, tree: Tree) -> bool:
         """Says whether an arm with these settings has the factor."""
         read = prune(tree)
-        return all(_held(read, path, values) for path, values in self.when.items())
+        return all(
+            is_read(read, path) and get(read, path) in values for path, values in self.when.items()
+        )
 
     def plain(self) -> Any:
         """Returns what is declared as plain data, for sweep.json."""
@@ -148,6 +150,23 @@ def read_paths(role: str, key: Any) -> tuple[str, ...]:
     return key
 
 
+def is_read(tree: Tree, path: str) -> bool:
+    """Says whether a pruned tree has a setting."""
+    node: Any = tree
+    for name in path.split("."):
+        if not isinstance(node, dict) or name not in node:
+            return False
+        node = node[name]
+    return True
+
+
+def check_paths(factors: Sequence[Factor], tree: Tree) -> None:
+    """Refuses a condition on what is no setting."""
+    for factor in factors:
+        for path in factor.when:
+            get(tree, path)
+
+
 def _levels(paths: tuple[str, ...], values: Any) -> tuple[tuple[Any, ...], ...]:
     if len(paths) == 1:
         return tuple((value,) for value in read_values(paths[0], values))
@@ -203,23 +222,6 @@ def _range(paths: tuple[str, ...], given: dict[str, Any]) -> Range:
         raise SpecError(f"{name}: low", f"must be greater than 0 for scale 'log', got "
                         f"{between.low}.")  # fmt: skip
     return between
-
-
-def _held(tree: Tree, path: str, values: tuple[Any, ...]) -> bool:
-    """Says whether a setting is read and has one of the values."""
-    node: Any = tree
-    for name in path.split("."):
-        if not isinstance(node, dict) or name not in node:
-            return False
-        node = node[name]
-    return any(node == value for value in values)
-
-
-def check_paths(factors: Sequence[Factor], tree: Tree) -> None:
-    """Refuses a condition on what is no setting."""
-    for factor in factors:
-        for path in factor.when:
-            get(tree, path)
 
 
 def _check_plain(path: str, value: Any) -> None:

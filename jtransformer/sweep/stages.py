@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jtransformer.records import SweepRecord
+from jtransformer.records import COMPLETE, SweepRecord
 from jtransformer.spec import SpecError
 from jtransformer.sweep.arms import Arm
 from jtransformer.sweep.factors import Factor, Setting, grid
@@ -72,7 +72,7 @@ def with_directories(plan: Plan, known: Mapping[str, str]) -> Plan:
 def _losses(record: SweepRecord) -> Losses:
     losses = {}
     for run in record.runs:
-        if run.state in ("done", "diverged") and run.status is not None:
+        if run.state in COMPLETE and run.status is not None:
             loss = run.status["result"]["validation_nll"] if run.state == "done" else None
             losses[run.cell["fingerprint"]] = math.inf if loss is None else loss
     return losses

@@ -11,14 +11,13 @@ from typing import Any
 from jtransformer import records
 from jtransformer.spec import RunSpec, SpecError
 from jtransformer.sweep.board import Board, CellRecord, attempts, read_status
-from jtransformer.sweep.groups import Executions, Trains
+from jtransformer.sweep.executions import Executions, Trains
 from jtransformer.sweep.launch import Launch
 from jtransformer.sweep.ledger import MOST_KILLED, Claim, Found, Ledger
 from jtransformer.sweep.manifest import cell_spec
 
 POLL_SECONDS = 0.5
 """How often a worker that waits for the runs of others looks at them."""
-
 
 Taken = tuple[CellRecord, Claim]
 """A run that this worker has claimed."""
@@ -134,7 +133,7 @@ class Worker:
             with contextlib.closing(trainer.train_group(begun(), execution)) as all_ended:
                 for ended in all_ended:
                     cell, claim = self._working[places[ended.place]]
-                    if ended.error is not None and self._fails(cell, claim, ended.error):
+                    if ended.error is not None and self._judge_error(cell, claim, ended.error):
                         on_done(cell, "failed")
                     claim.release()
                     for other, state in self._board.update():
@@ -201,8 +200,11 @@ class Worker:
         if read_status(self._workdir, cell) is not None:
             return None  # Another completed it between the look at it and the claim.
         if claim.killed >= MOST_KILLED:
-            if self._fail(cell, f"Its worker vanished {claim.killed} times in a row before it "
-                          "wrote a row of metrics; is the memory enough?"):  # fmt: skip
+            sentence = (
+                f"Its worker vanished {claim.killed} times in a row before it wrote a row of "
+                "metrics; is the memory enough?"
+            )
+            if self._record_failure(cell, sentence):
                 on_done(cell, "failed")
             return None
         files = records.RunFiles(self._workdir / cell["directory"])
@@ -213,7 +215,7 @@ class Worker:
         self._check_identity(cell, trainer.identify(spec))
         return spec
 
-    def _fails(self, cell: CellRecord, claim: Claim, error: BaseException) -> bool:
+    def _judge_error(self, cell: CellRecord, claim: Claim, error: BaseException) -> bool:
         """Decides what an error of a run is; returns whether the run has failed for good."""
         if isinstance(error, ClaimLost):
             return False
@@ -222,7 +224,7 @@ class Worker:
             raise error
         if not claim.held():
             return False
-        return self._fail(cell, f"{type(error).__name__}: {error}", error)
+        return self._record_failure(cell, f"{type(error).__name__}: {error}", error)
 
     def _check_identity(self, cell: CellRecord, found: str) -> None:
         expected = cell["fingerprint"]
@@ -234,7 +236,9 @@ class Worker:
                 "those of the plan; bring them back, or use another work directory.",
             )
 
-    def _fail(self, cell: CellRecord, sentence: str, error: Exception | None = None) -> bool:
+    def _record_failure(
+        self, cell: CellRecord, sentence: str, error: Exception | None = None
+    ) -> bool:
         """Records a failure; returns whether the run is not tried again in this launch."""
         directory = self._workdir / cell["directory"]
         # What has no error has killed workers, and is not given another.

@@ -5,8 +5,6 @@ from typing import Any, NamedTuple
 
 from jtransformer import records
 
-COMPLETE = ("done", "diverged")
-"""States behind which nothing follows."""
 SINGLE_RUN = "run"
 """Name of the arm of a run that belongs to no sweep."""
 
@@ -61,7 +59,9 @@ class TrackedRun(NamedTuple):
         until it is past those that the tracker has, there is none. Nor is there behind the end of
         a run, even where its status was damaged and the end is made again.
         """
-        return fed.state not in COMPLETE and fed != self.known and fed.step <= self.known.step
+        return (
+            fed.state not in records.COMPLETE and fed != self.known and fed.step <= self.known.step
+        )
 
 
 def figures(row: dict[str, Any]) -> dict[str, float]:

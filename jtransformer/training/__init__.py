@@ -9,7 +9,7 @@ from jtransformer.training.group import Ended
 from jtransformer.training.hooks import Hooks, Interrupted
 from jtransformer.training.matrices import decayed, layer_matrix
 from jtransformer.training.optimizer import transformation
-from jtransformer.training.outcome import has_ended, has_stalled
+from jtransformer.training.outcome import has_ended, has_stalled, is_evaluated
 from jtransformer.training.program import (
     Program,
     Tally,
@@ -47,6 +47,7 @@ __all__ = [
     "has_ended",
     "has_stalled",
     "hyperparameters",
+    "is_evaluated",
     "layer_matrix",
     "learning_rate",
     "mean_nll",

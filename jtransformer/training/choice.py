@@ -76,8 +76,8 @@ class Work(NamedTuple):
     """What is to be executed, and where.
 
     Attributes:
-        runs: Runs of the group that are not complete.
-        updates: Updates that they lack, all together.
+        runs: Runs of the group.
+        updates: Those of all of them together.
         devices: Local devices that may take part.
         memory_bytes: What one of them has.
     """
@@ -124,7 +124,7 @@ def choose(sample: Sample, wish: Wish, work: Work) -> Choice:
     The loop is measured first: its program is needed anyway, for whatever runs alone. No execution
     can be faster than the device is with one large matrix product, which is measured too. Another
     execution is compiled and measured only where half of what it could save so at best, over all
-    updates that are left, is more than what it costs to try, taken to be what the loop has cost.
+    updates, is more than what it costs to try, taken to be what the loop has cost.
     Tried are "vmap", "spread" where there are several devices, and the fastest of them with
     several steps per dispatch where dispatch shows; not "map", which saves nothing but dispatch.
 
@@ -151,7 +151,8 @@ def choose(sample: Sample, wish: Wish, work: Work) -> Choice:
                             "cost_seconds": cost})  # fmt: skip
             continue
         found = measure(sample, candidate, work.memory_bytes)
-        if found is not None:
+        # Fewer than were asked for are no answer to that.
+        if found is not None and wish.runs_at_once in (None, found.execution.runs_at_once):
             measured.append(found)
     execution = _fastest(measured).execution
     figures = [one._asdict() | {"execution": one.execution.label} for one in measured]

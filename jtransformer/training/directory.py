@@ -11,8 +11,18 @@ from jtransformer.training.environment import check_same_environment, environmen
 from jtransformer.training.matrices import decayed
 
 
-def claim(files: records.RunFiles, spec: RunSpec, corpus: Corpus, identity: str) -> None:
-    """Makes a run's directory, or refuses one that belongs to another run or tokenizer."""
+def open_directory(files: records.RunFiles, spec: RunSpec, corpus: Corpus, identity: str) -> None:
+    """Makes a run's directory with its spec and tokenizer, or finds that it is that run's.
+
+    Args:
+        files: The directory.
+        spec: The run.
+        corpus: What it reads.
+        identity: Its fingerprint.
+
+    Raises:
+        SpecError: If it belongs to another run or tokenizer.
+    """
     files.directory.mkdir(parents=True, exist_ok=True)
     tokenizer = corpus.tokenizer.sha256
     if files.spec.exists():
@@ -48,10 +58,22 @@ def claim(files: records.RunFiles, spec: RunSpec, corpus: Corpus, identity: str)
 def record_environment(
     files: records.RunFiles, mode: str, optimizer: OptimizerSpec, parameters: Any, accept: bool
 ) -> None:
-    """Writes where and how a run is computed, or refuses another way than it was begun in."""
+    """Writes where and how a run is computed, or refuses another way than it was begun in.
+
+    Args:
+        files: Its directory.
+        mode: Label of its execution.
+        optimizer: Decides which parameters are decayed.
+        parameters: Its parameters, by path.
+        accept: Whether another environment is recorded, with an event, instead of refused.
+
+    Raises:
+        SpecError: If the environment is another and not accepted.
+        DamagedRecord: If the record of it is damaged.
+    """
     present = environment(mode)
-    if files.environment.exists():
-        recorded = records.read_json(files.environment)
+    recorded = records.read_object(files.environment)
+    if recorded is not None:
         if accept and any(recorded.get(name) != value for name, value in present.items()):
             event = {"event": "continued in another environment", "before": recorded}
             records.append_row(files.events, event)

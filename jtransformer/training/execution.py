@@ -1,12 +1,17 @@
 """How the runs of a group are computed together."""
 
 import dataclasses
-from typing import Any, Literal
+import re
+from typing import Any, Literal, get_args
 
 from jtransformer.spec import SpecError
 
 Mode = Literal["loop", "vmap", "map", "spread"]
-MODES = ("loop", "vmap", "map", "spread")
+MODES: tuple[str, ...] = get_args(Mode)
+LABEL = re.compile(
+    r"(?P<mode>\w+)(, (?P<runs_at_once>\d+) runs)?(, (?P<devices>\d+) devices)?"
+    r"(, (?P<steps_per_dispatch>\d+) steps)?"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,6 +66,22 @@ class Execution:
         if self.steps_per_dispatch > 1:
             parts.append(f"{self.steps_per_dispatch} steps")
         return ", ".join(parts)
+
+    @classmethod
+    def from_label(cls, label: str) -> "Execution":
+        """Returns the execution that has a label.
+
+        Raises:
+            SpecError: If none has.
+        """
+        match = LABEL.fullmatch(label)
+        if match is None:
+            raise SpecError("mode", f"= {label!r} is no label of an execution.")
+        given = {name: word for name, word in match.groupdict().items() if word is not None}
+        record: dict[str, Any] = {
+            name: word if name == "mode" else int(word) for name, word in given.items()
+        }
+        return cls(**record)
 
     def to_record(self) -> dict[str, Any]:
         """Returns the plain data of which `Execution(**data)` is this value."""

@@ -20,7 +20,7 @@ from jtransformer.training.choice import (
     Work,
     choose,
 )
-from jtransformer.training.directory import claim
+from jtransformer.training.directory import open_directory
 from jtransformer.training.execution import LOOP, Execution
 from jtransformer.training.group import Cell, Ended, Group
 from jtransformer.training.hooks import NO_HOOKS, Hooks
@@ -100,8 +100,8 @@ class Trainer:
         Args:
             spec: Any run of the group; it is neither begun nor changed.
             wish: What is asked for.
-            runs: Runs of the group that are not complete.
-            updates: Updates that they lack, all together.
+            runs: How many of the group this process trains.
+            updates: Those of all of them together.
 
         Raises:
             SpecError: If what is asked for has no meaning, or the text cannot be used.
@@ -120,7 +120,7 @@ class Trainer:
         """Makes a directory the run's; returns its status where it is complete."""
         identity, corpus = self.identify(spec), self._corpus(spec)
         files = records.RunFiles(directory)
-        claim(files, spec, corpus, identity)
+        open_directory(files, spec, corpus, identity)
         if files.status.exists():
             return records.read_json(files.status)
         program = self._program(spec)

@@ -13,10 +13,12 @@ from jtransformer import accounting, records, stats
 from jtransformer.cli import main
 from jtransformer.cli.arguments import read_experiment
 from jtransformer.cli.corpora import Corpora
-from jtransformer.cli.groups import Measured
+from jtransformer.cli.plan_tables import print_plan
+from jtransformer.cli.planning import read_plan
 from jtransformer.cli.preflight import checkpoint_bytes
 from jtransformer.cli.resolution import Noise, pilot_noise, resolvable
-from jtransformer.sweep import make_plan, manifest, read_declaration
+from jtransformer.cli.timings import Timings
+from jtransformer.sweep import manifest
 
 SWEEP = dict(
     scientific={"model.ffn": ("relu", "swiglu")},
@@ -33,9 +35,7 @@ def config(tmp_path):
 
 def planned(config):
     """Returns the plan of the sweep."""
-    experiment = read_experiment(pathlib.Path(config), [])
-    declaration = read_declaration(experiment.sweep)
-    return make_plan(experiment.tree, declaration, Corpora().sha256)
+    return read_plan(read_experiment(pathlib.Path(config), []), Corpora())
 
 
 def asked(capsys, config, *more):
@@ -87,6 +87,13 @@ def test_nothing_is_written_and_all_is_shown(capsys, config, tmp_path):
         assert words in text, words
 
 
+def test_a_name_is_no_markup(capsys, config):
+    record = manifest(planned(config), {"title": "", "question": "", "command": "", "data": {}})
+    record["arms"][1]["name"] = "[red]"
+    print_plan(record)
+    assert "[red]" in capsys.readouterr().out
+
+
 def test_what_is_complete_is_left_out(capsys, config, tmp_path):
     plan, workdir = planned(config), tmp_path / "out"
     about = {"title": "", "question": "", "command": "", "data": {}}
@@ -108,7 +115,7 @@ def test_time_is_measured_for_every_group(capsys, config):
     with tiny_generation.compiled_quickly():
         found = asked(capsys, config, "--measure")
     assert "cpu" in found["measured_on"]
-    times = [Measured(**group["measured"]) for group in found["groups"]]
+    times = [Timings(**group["measured"]) for group in found["groups"]]
     assert all(min(one[:5]) >= 0 and one.update > 0 and one.evaluation > 0 for one in times)
     spec = planned(config).cells[0].spec
     expected = [one.compile + 4 * one.run_seconds(spec) for one in times]
@@ -121,7 +128,7 @@ def test_a_run_has_updates_evaluations_and_checkpoints(tmp_path):
     seconds = dict(compile=0.0, spread=0.0, validation_batches=3, test_batches=2)
     parts = [dict(update=1.0), dict(evaluation=1.0), dict(checkpoint=1.0)]
     none = dict(update=0.0, evaluation=0.0, checkpoint=0.0)
-    found = [Measured(**seconds, **(none | part)).run_seconds(spec) for part in parts]
+    found = [Timings(**seconds, **(none | part)).run_seconds(spec) for part in parts]
     # Of 10 steps: evaluated behind 5 and 10, saved behind 3, 5, 6, 9 and 10.
     assert found == [10, 1 + 2 * 3 + 2, 5]
 

@@ -11,8 +11,8 @@ import tiny_run
 
 from jtransformer import records
 from jtransformer.cli import main, reproduce
-from jtransformer.cli.environments import DEVICE, MODE, OF_ARMS, changes, execution_of
-from jtransformer.training import Execution, environment
+from jtransformer.cli.environments import DEVICE, MODE, OF_ARMS, changes
+from jtransformer.training import environment
 
 REQUEUE = 75
 
@@ -230,6 +230,10 @@ def test_error_where_it_may_not_be_made(capsys, trained, copied, tmp_path):
     assert "is not empty (it has 'notes.txt')" in refused(capsys, run, "--into", tmp_path / "full")
     edit(copied / "spec.json", lambda value: value.update(fingerprint="f" * 64))
     assert "holds another run" in refused(capsys, run, "--into", copied)
+    assert "--into is empty" in refused(capsys, run, "--into", "")
+    assert "--into = " in refused(capsys, run, "--into", tmp_path / "full/notes.txt")
+    (tmp_path / "sweep.json").write_text("{}")
+    assert "--into = " in refused(capsys, run, "--into", tmp_path)
 
 
 def test_error_flags(capsys, tmp_path):
@@ -248,20 +252,3 @@ def test_every_entry_of_an_environment_has_its_kind():
     assert {"python", "jax", "jaxlib", "jtransformer"} <= versions
     assert not versions & {*DEVICE, *MODE}
     assert changes([present], present) == []
-
-
-@pytest.mark.parametrize(
-    "execution",
-    [
-        Execution(),
-        Execution(steps_per_dispatch=4),
-        Execution(mode="vmap", runs_at_once=3),
-        Execution(mode="map", runs_at_once=2, steps_per_dispatch=8),
-        Execution(mode="spread", runs_at_once=4, devices=2, steps_per_dispatch=2),
-    ],
-    ids=lambda execution: execution.label,
-)
-def test_a_recorded_mode_names_its_execution(execution):
-    settings = execution_of(execution.label)
-    assert settings is not None and Execution(**settings) == execution
-    assert execution_of("a mode, of another version") is None

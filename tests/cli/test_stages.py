@@ -8,6 +8,11 @@ import time
 
 import pytest
 import tiny_run
+from fake_training import status_of
+
+from jtransformer import records
+from jtransformer.cli import main
+from jtransformer.sweep import cell_spec
 
 RATE = "optimizer.learning_rate"
 ARMS = dict(arms={"relu": {}, "swiglu": {"model.ffn": "swiglu"}}, seeds=(0, 1))
@@ -68,3 +73,26 @@ def test_a_staged_sweep_that_is_killed_ends_as_one_that_is_not(tmp_path, options
     assert results[0] == results[1]
     # Nothing is left to be decided.
     assert "grows" not in finish(config, workdir) and ended(workdir) == last
+
+
+def end_all(workdir):
+    """Ends every run that has not, as workers that were started by hand would have."""
+    manifest = records.read_json(workdir / "sweep.json")
+    for cell in manifest["cells"]:
+        status = status_of(cell_spec(manifest, cell), cell["fingerprint"])
+        status["result"] |= {"validation_nll": 1 / cell["nuisance"][RATE]}
+        (workdir / cell["directory"]).mkdir(parents=True, exist_ok=True)
+        records.create_json(workdir / cell["directory"] / "status.json", status)
+
+
+def test_a_sweep_that_only_plans_decides_what_is_next_from_what_others_trained(tmp_path, capsys):
+    config = tiny_run.config_file(tmp_path, ARMS | WIDENED, ffn="relu")
+    workdir = tmp_path / "runs"
+    words = ["sweep", "--config", str(config), "--workdir", str(workdir), "--workers", "0"]
+    planned, said = [], ""
+    for _ in range(3):
+        assert main(words) == 0
+        planned.append(len(records.read_json(workdir / "sweep.json")["cells"]))
+        said = "".join(capsys.readouterr())
+        end_all(workdir)
+    assert planned == [8, 12, 12] and "Nothing is left to train" in said

@@ -67,9 +67,16 @@ def test_error_nothing_is_planned_or_launched(tmp_path, capsys):
         ("--lease=nan", "--lease must be a number of seconds above 0, got nan"),
         ("--launcher=loca", "--launcher must be one of local, ray, slurm, got 'loca'"),
         ("--option=cpus=1", "is no setting of local; it has none"),
+        (
+            "--workers=0 --track=wandb",
+            "--track lasts as long as this command, which trains nothing",
+        ),
+        ("--compile_cache=", "--compile_cache is empty; write a path, or leave it out"),
+        ("--compile_cache=~nobody-at-all/a", "is in the home of nobody"),
+        ("--compile_cache=/dev/null/a", "--compile_cache = '/dev/null/a' cannot be written"),
     ],
 )
 def test_error_flags_of_the_sweep(tmp_path, capsys, flag, message):
-    words = ["--config", str(tmp_path / "c.py"), "--workdir", str(tmp_path), flag]
+    words = ["--config", str(tmp_path / "c.py"), "--workdir", str(tmp_path), *flag.split()]
     assert main(["sweep", *words]) == 2
     assert message in capsys.readouterr().err

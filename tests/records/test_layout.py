@@ -82,6 +82,12 @@ def test_error_damaged_files_are_named(files, name, content):
         load_run(files.directory, CELL)
 
 
+def test_error_a_failure_that_says_nothing(files):
+    write_json(files.failure, {})
+    with pytest.raises(ValueError, match="failure.json is damaged .it lacks error.; delete it"):
+        load_run(files.directory, CELL)
+
+
 @pytest.mark.parametrize("state", ["running", "finished", None, 1])
 def test_error_status_with_an_unknown_state(files, state):
     write_json(files.status, {**STATUS, "state": state})

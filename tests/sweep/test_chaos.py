@@ -13,6 +13,7 @@ import pytest
 import sweep_chaos as chaos
 
 from jtransformer import records
+from jtransformer.sweep.processes import _started
 
 pytestmark = pytest.mark.slow
 MOMENTS = 30
@@ -31,30 +32,20 @@ def disk(tmp_path):
     subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
-def truncate_a_checkpoint(workdir, chance):
-    """Cuts the largest file of the newest checkpoint of a run that has not ended."""
-    runs = {path.parents[1] for path in workdir.glob("runs/*/*/checkpoints/[0-9]*")}
-    begun = sorted(run for run in runs if not (run / "status.json").exists())
-    if not begun:
-        return False
-    steps = (chance.choice(begun) / "checkpoints").glob("[0-9]*")
-    newest = max((path for path in steps if path.name.isdecimal()), key=lambda p: int(p.name))
-    files = [path for path in newest.rglob("*") if path.is_file() and path.stat().st_size > 1]
-    if not files:
-        return False
+def unfinished(workdir):
+    """Returns the runs that have a checkpoint and no status."""
+    found = {path.parents[1] for path in workdir.glob("runs/*/*/checkpoints/[0-9]*") if
+             path.name.isdecimal()}  # fmt: skip
+    return sorted(run for run in found if not (run / "status.json").exists())
+
+
+def truncate_a_checkpoint(run):
+    """Cuts the largest file of the newest checkpoint of a run."""
+    steps = [path for path in (run / "checkpoints").iterdir() if path.name.isdecimal()]
+    newest = max(steps, key=lambda path: int(path.name))
+    files = [path for path in newest.rglob("*") if path.is_file()]
     largest = max(files, key=lambda path: path.stat().st_size)
     os.truncate(largest, largest.stat().st_size // 2)
-    return True
-
-
-def spoil_a_status(workdir, chance):
-    """Writes garbage where the status of a run that has not ended will be."""
-    runs = [path.parent for path in workdir.glob("runs/*/*/spec.json")]
-    open_ = sorted(run for run in runs if not (run / "status.json").exists())
-    if not open_:
-        return False
-    (chance.choice(open_) / "status.json").write_text('{"torn')
-    return True
 
 
 def fill(disk, process):
@@ -77,6 +68,26 @@ def fill(disk, process):
     return code
 
 
+def damage(config, workdir, process, chance):
+    """Kills all there is once a run has a checkpoint, and damages what is left."""
+    while True:
+        if process.poll() is not None:
+            process = chaos.start(config, workdir, *LAUNCHER)
+        time.sleep(0.2)
+        if not unfinished(workdir):
+            continue
+        workers = chaos.children(process)
+        for pid in [process.pid, *workers]:
+            chaos.hit(pid, signal.SIGKILL)
+        process.wait()
+        while any(_started(pid) is not None for pid in workers):
+            time.sleep(0.05)
+        if unfinished(workdir):
+            truncate_a_checkpoint(chance.choice(unfinished(workdir)))
+            (chance.choice(unfinished(workdir)) / "status.json").write_text('{"torn')
+            return
+
+
 @pytest.mark.parametrize("seed", [20])
 def test_chaos_leaves_the_results_of_a_quiet_run(tmp_path, disk, seed):
     chance = random.Random(seed)
@@ -84,7 +95,6 @@ def test_chaos_leaves_the_results_of_a_quiet_run(tmp_path, disk, seed):
     quiet = chaos.finish(config, tmp_path / "quiet")
     process = chaos.start(config, workdir, *LAUNCHER)
     ended: dict = {}
-    spoiled = {truncate_a_checkpoint: False, spoil_a_status: False}
     number, filled = 0, False
 
     def look():
@@ -99,7 +109,6 @@ def test_chaos_leaves_the_results_of_a_quiet_run(tmp_path, disk, seed):
             process = chaos.start(config, workdir, *LAUNCHER)
         look()
         if number in (10, 20):  # The sweep itself; its workers stop when it is gone.
-            workers = chaos.children(process)
             chaos.hit(process.pid, signal.SIGKILL if number == 10 else signal.SIGTERM)
             process.wait(timeout=chaos.PATIENCE_SECONDS)
             number += 1
@@ -108,18 +117,15 @@ def test_chaos_leaves_the_results_of_a_quiet_run(tmp_path, disk, seed):
         signals = (signal.SIGKILL, signal.SIGTERM)
         if workers and chaos.hit(chance.choice(workers), chance.choice(signals)):
             number += 1
-        for spoil in spoiled:
-            spoiled[spoil] = spoiled[spoil] or (number > 5 and spoil(workdir, chance))
         if number > 15 and not filled:
             assert fill(disk, process) != 0
             filled = True
     look()
     assert len(ended) < 24, "the sweep came to its end before it was disturbed as often as planned"
-    process.send_signal(signal.SIGTERM)
-    process.wait(timeout=chaos.PATIENCE_SECONDS)
+    damage(config, workdir, process, chance)
     assert chaos.finish(config, workdir, *LAUNCHER, tries=3) == quiet
     look()
-    assert all(spoiled.values()) and filled and len(ended) == 24
+    assert filled and len(ended) == 24
     events = [row["event"] for path in workdir.rglob("events.jsonl")
               for row in records.read_rows(path)]  # fmt: skip
     assert "completed twice with other results" not in events

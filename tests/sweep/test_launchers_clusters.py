@@ -12,6 +12,8 @@ import pytest
 import sweep_chaos as chaos
 import tiny_slurm
 
+from jtransformer.sweep import Ledger
+
 pytestmark = pytest.mark.slow
 CLUSTER = """
 import sys
@@ -72,6 +74,21 @@ def test_ray_goes_on_where_a_node_was_killed(quiet, tmp_path):
     after = chaos.completed(workdir)
     assert {path: after[path] for path in done} == done and len(after) == 6
     assert chaos.results(workdir) == expected
+
+
+@pytest.mark.skipif(
+    is_missing("ray"), reason="needs the extra `ray` (owner: maintainers, 2026-11-30)"
+)
+def test_ray_saves_and_releases_when_the_sweep_is_asked_to_stop(quiet, tmp_path):
+    config, _ = quiet
+    workdir = tmp_path / "out"
+    process = chaos.start(config, workdir, "--launcher", "ray", "--workers", "2")
+    chaos.wait_for(lambda: any(workdir.glob("runs/*/*/metrics.jsonl")), process)
+    process.terminate()
+    assert process.wait(timeout=120) == 75, chaos.printed(config, workdir)
+    book = Ledger("after", "another")
+    begun = [path.parent for path in workdir.glob("runs/*/*/claims")]
+    assert {book.find(directory).standing for directory in begun} == {"released"}
 
 
 @pytest.mark.skipif(

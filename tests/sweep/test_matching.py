@@ -135,8 +135,9 @@ def test_error_operations_at_two_lengths():
     lengths = {"data.length": (32, 64)}
     text = message(lengths, match=dict(MATCH, equal="training_flops"))
     assert text.startswith(
-        "The arm 'length=32' cannot be matched: match.equal = 'training_flops' is per token of one length, and "
-        "rows have 32 tokens here and 64 tokens in the baseline; match in parameters, or keep"
+        "The arm 'length=32' cannot be matched: match.equal = 'training_flops' is per token of one "
+        "length, and rows have 32 tokens here and 64 tokens in the baseline; match in parameters, "
+        "or keep"
     )
     plan = plan_of(lengths, match=MATCH)
     assert plan.arms[0].mismatches["training_flops"] < 0 == plan.arms[0].residual

@@ -103,14 +103,7 @@ def test_settings_and_seed_are_the_configuration(tmp_path):
         name: value.string_value or value.number_value
         for name, value in content.session_start_info.hparams.items()
     }
-    assert found == {
-        "model.norm_placement": "pre",
-        "model.ffn": "gelu",
-        "model.ffn_width": 256,
-        "optimizer.learning_rate": 0.01,
-        "arm": "pre-gelu",
-        "seed": 0,
-    }
+    assert found == tracked_sweep.CONFIGURATION
 
 
 def test_killed_at_every_moment_no_row_is_lost_and_none_is_there_twice(tmp_path):

@@ -117,14 +117,7 @@ def test_one_offline_run_for_each_run_that_grows_with_it(tmp_path):
     run = found[finished["fingerprint"]]
     name = finished["directory"].removeprefix("runs/")
     assert run["about"] == [finished["fingerprint"], "norm_and_ffn", "pre-gelu", name]
-    assert run["config"] == {
-        "model.norm_placement": "pre",
-        "model.ffn": "gelu",
-        "model.ffn_width": 256,
-        "optimizer.learning_rate": 0.01,
-        "arm": "pre-gelu",
-        "seed": 0,
-    }
+    assert run["config"] == tracked_sweep.CONFIGURATION
     assert (run["summary"]["state"], run["summary"]["test_nll"]) == ("done", 2.011)
 
 

@@ -133,6 +133,10 @@ def test_runs_are_no_more_than_memory_holds(sample):
     assert less is not None and less.execution.runs_at_once == 2
     assert less.memory_bytes <= 0.8 * held
     assert measure(sample, VMAP, held // 3) is None
+    # Whoever asks for three is given three or none.
+    told = Wish(runs_at_once=3, steps_per_dispatch=1)
+    record = recorded(choose(sample, told, LONG._replace(memory_bytes=int(0.8 * held))))
+    assert [one["execution"] for one in record["measured"]] == ["loop"]
     with pytest.raises(SpecError, match="mode.* = 'vmap' needs room for two runs, and 0 MiB"):
         choose(sample, Wish(mode="vmap"), LONG._replace(memory_bytes=1000))
 

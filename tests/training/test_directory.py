@@ -9,7 +9,7 @@ from jtransformer import data, records
 from jtransformer.data.vocabularies import check_vocabularies
 from jtransformer.spec import EncoderDecoder, MaskedLM, SpanCorruption, SpecError
 from jtransformer.training import Trainer, digest
-from jtransformer.training.directory import claim
+from jtransformer.training.directory import open_directory, record_environment
 from jtransformer.training.pairing import pairing_hashes
 
 IDENTITY = "f" * 64
@@ -34,12 +34,12 @@ class Another:
 
 def test_the_tokenizer_lies_beside_the_run_and_its_hash_in_the_spec(spec, corpus, tmp_path):
     files = records.RunFiles(tmp_path / "run")
-    claim(files, spec, corpus, IDENTITY)
+    open_directory(files, spec, corpus, IDENTITY)
     saved = data.load_tokenizer(files.tokenizer)
     assert saved.sha256 == corpus.tokenizer.sha256
     assert records.read_json(files.spec)["tokenizer_sha256"] == saved.sha256
     files.tokenizer.unlink()
-    claim(files, spec, corpus, IDENTITY)
+    open_directory(files, spec, corpus, IDENTITY)
     assert data.load_tokenizer(files.tokenizer).sha256 == saved.sha256
 
 
@@ -47,17 +47,17 @@ def test_a_torn_tokenizer_of_a_run_that_was_not_begun_is_written_again(spec, cor
     files = records.RunFiles(tmp_path / "run")
     files.directory.mkdir()
     files.tokenizer.write_text('{"sha')
-    claim(files, spec, corpus, IDENTITY)
+    open_directory(files, spec, corpus, IDENTITY)
     assert data.load_tokenizer(files.tokenizer).sha256 == corpus.tokenizer.sha256
 
 
 def test_another_tokenizer_or_run_is_refused(spec, corpus, tmp_path):
     files = records.RunFiles(tmp_path / "run")
-    claim(files, spec, corpus, IDENTITY)
+    open_directory(files, spec, corpus, IDENTITY)
     with pytest.raises(SpecError, match="has the hash aaaaaaaa, and the run in .* was begun with"):
-        claim(files, spec, dataclasses.replace(corpus, tokenizer=Another()), IDENTITY)
+        open_directory(files, spec, dataclasses.replace(corpus, tokenizer=Another()), IDENTITY)
     with pytest.raises(SpecError, match="belongs to another run .fingerprint ffffffff.*eeeeeeee"):
-        claim(files, spec, corpus, "e" * 64)
+        open_directory(files, spec, corpus, "e" * 64)
 
 
 def test_too_small_a_vocabulary_is_refused_before_any_work(spec, tmp_path):
@@ -111,3 +111,11 @@ def test_hashes_of_batches_are_those_of_their_arrays_and_know_the_objective(spec
     present = [x for x in other[0] if x is not None]
     assert len(hashes["first_batch"].split("-")) == len(present) > 3
     assert hashes["sampling"] != found["sampling"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null"])
+def test_error_a_damaged_environment(spec, tmp_path, text):
+    (tmp_path / "environment.json").write_text(text)
+    for accept in (False, True):
+        with pytest.raises(records.DamagedRecord, match="environment.json is damaged .* delete it"):
+            record_environment(records.RunFiles(tmp_path), "loop", spec.optimizer, {}, accept)

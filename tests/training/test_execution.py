@@ -11,6 +11,9 @@ LABELS = {
     "vmap, 6 runs": Execution(mode="vmap", runs_at_once=6),
     "map, 6 runs, 2 steps": Execution(mode="map", runs_at_once=6, steps_per_dispatch=2),
     "spread, 6 runs, 3 devices": Execution(mode="spread", runs_at_once=6, devices=3),
+    "spread, 4 runs, 2 devices, 2 steps": Execution(
+        mode="spread", runs_at_once=4, devices=2, steps_per_dispatch=2
+    ),
 }
 REFUSED = {
     "mode.*one of loop, vmap, map, spread, got 'pmap'": dict(mode="pmap"),
@@ -25,7 +28,7 @@ REFUSED = {
 @pytest.mark.parametrize("label", LABELS)
 def test_an_execution_has_a_label_and_a_record(label):
     execution = LABELS[label]
-    assert execution.label == label
+    assert execution.label == label and Execution.from_label(label) == execution
     assert Execution(**execution.to_record()) == execution
     assert label.split(",")[0] in MODES
 
@@ -34,3 +37,9 @@ def test_an_execution_has_a_label_and_a_record(label):
 def test_what_has_no_meaning_is_refused(message):
     with pytest.raises(SpecError, match=message):
         Execution(**REFUSED[message])
+
+
+@pytest.mark.parametrize("label", ["a mode, of another version", "pmap", "loop, 2 runs", "None"])
+def test_a_label_of_no_execution_is_refused(label):
+    with pytest.raises(SpecError, match="^mode|^runs_at_once"):
+        Execution.from_label(label)

@@ -48,23 +48,13 @@ def train(runs, directory, execution, **hooks):
     return {names[one.place]: one for one in ended}
 
 
-def stop_after(updates):
-    asked = iter(range(10**9))
-    return lambda: next(asked) >= updates
-
-
 def left_by(spec, directory):
     """All that a run leaves without a clock: status, rows, and, if it is done, the last state."""
-    files = records.RunFiles(directory)
-    status = records.read_json(files.status)
-    status.pop("timing")
-    rows = records.read_rows(files.metrics)
-    for row in rows:
-        row.pop("tokens_per_second")
+    status, rows = tiny_run.deterministic(directory)
     if status["state"] == "diverged":
         return status, rows, None, None
     start = tiny_run.program(spec, PROGRAMS).start(parameter_key(spec.seed))
-    with Checkpoints(files, status["fingerprint"]) as checkpoints:
+    with Checkpoints(records.RunFiles(directory), status["fingerprint"]) as checkpoints:
         step, state = checkpoints.restore_newest(start)
     return status, rows, step, state
 
@@ -168,7 +158,7 @@ def test_law_stopped_anywhere_and_continued_each_run_ends_at_the_same_bits(
 ):
     for dispatches in (5, 0, 2, 4):
         with pytest.raises(Interrupted, match="stopped at step"):
-            train(runs, tmp_path, execution, should_stop=stop_after(dispatches))
+            train(runs, tmp_path, execution, should_stop=tiny_run.stop_after(dispatches))
     # From where they stand the runs are at different steps, and meet in other lanes.
     last = dict(reversed(runs.items()))
     train(last, tmp_path, execution)
@@ -223,7 +213,7 @@ def test_the_mode_is_recorded_and_another_is_refused_unless_accepted(runs, quiet
     found = records.read_json(quiet(VMAP) / "base" / "environment.json")
     assert found["mode"] == "vmap, 3 runs"
     with pytest.raises(Interrupted):
-        train(one, tmp_path, VMAP, should_stop=stop_after(4))
+        train(one, tmp_path, VMAP, should_stop=tiny_run.stop_after(4))
     with pytest.raises(SpecError, match="mode vmap, 3 runs -> loop"):
         trainer(runs["base"]).train(runs["base"], tmp_path / "base")
     accepted = trainer(runs["base"], accept_environment=True)

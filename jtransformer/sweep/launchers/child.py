@@ -3,12 +3,15 @@
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 from jtransformer.sweep.launchers.protocol import worker_command
 
 IGNORED = (signal.SIGUSR1, signal.SIGUSR2)
 """Warnings of schedulers to what they started; a worker that they reach too would end by them."""
+
+WATCHED_EVERY_SECONDS = 0.2
 
 
 def start_worker(workdir: Path, log: Path, folder: Path) -> subprocess.Popen:
@@ -36,6 +39,17 @@ def start_worker(workdir: Path, log: Path, folder: Path) -> subprocess.Popen:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def watch_worker(process: subprocess.Popen) -> int:
+    """Waits for a worker and returns its exit code.
+
+    It looks again and again: a wait is neither interrupted by how Ray cancels a task, nor could a
+    handler of signals that came in the middle of one ask anything of the process.
+    """
+    while (code := process.poll()) is None:
+        time.sleep(WATCHED_EVERY_SECONDS)
+    return code
 
 
 def stop_worker(process: subprocess.Popen) -> int:

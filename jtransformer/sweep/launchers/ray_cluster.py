@@ -12,7 +12,7 @@ from typing import Any
 
 from jtransformer import records
 from jtransformer.spec import SpecError
-from jtransformer.sweep.launchers.child import start_worker, stop_worker
+from jtransformer.sweep.launchers.child import start_worker, stop_worker, watch_worker
 from jtransformer.sweep.launchers.protocol import LOST, Handle
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -102,7 +102,7 @@ def run_worker(workdir: Path, log: Path, folder: Path) -> int:
     """Runs a worker to its end and returns its exit code; cancelling the task stops it, saved."""
     process = start_worker(workdir, log, folder)
     try:
-        return process.wait()
+        return watch_worker(process)
     except BaseException:  # How Ray cancels a task: KeyboardInterrupt, in the main thread.
         stop_worker(process)
         raise

@@ -17,12 +17,11 @@ from typing import Any
 
 from jtransformer import records
 from jtransformer.spec import SpecError
-from jtransformer.sweep.launchers.child import start_worker
+from jtransformer.sweep.launchers.child import start_worker, watch_worker
 from jtransformer.sweep.launchers.protocol import LOST, Handle
 
 LISTED_EVERY_SECONDS = 5.0
 """How often the queue is asked for, for all jobs at once: sites ask their users to spare it."""
-WATCHED_EVERY_SECONDS = 0.2
 REQUEUE = 75
 
 
@@ -95,9 +94,7 @@ class WorkerJob:
 
         for number in (signal.SIGTERM, signal.SIGUSR2):
             signal.signal(number, stop)
-        # No wait(): a handler that came in the middle of one could ask nothing of the process.
-        while (code := process.poll()) is None:
-            time.sleep(WATCHED_EVERY_SECONDS)
+        code = watch_worker(process)
         if not caught:
             return code
         if signal.SIGUSR2 in caught:

@@ -38,7 +38,13 @@ class Trains(Protocol):
         ...
 
     def choose(self, spec: RunSpec, *, runs: int, updates: int) -> dict[str, Any]:
-        """Returns the execution of a group, with "runs_at_once" and what else `WISHES` names."""
+        """Returns the execution of a group, with all that `WISHES` names.
+
+        Args:
+            spec: Any run of the group.
+            runs: How many of the group one worker trains.
+            updates: Those of all of them together.
+        """
         ...
 
     def train_group(
@@ -63,14 +69,17 @@ class Executions:
 
         Raises:
             SpecError: If the launch asks for another than the one that the runs were begun in.
+            DamagedRecord: If its file is damaged.
         """
         path = _path(self._workdir, group)
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
             records.create_json(path, choose())
-        found = records.read_json(path)
+        found = _read(path)
         told = {name: getattr(self._launch, name) for name in WISHES}
         told = {name: value for name, value in told.items() if value not in (None, "auto")}
+        if "mode" not in told and found["mode"] == "loop":
+            told.pop("runs_at_once", None)  # The fastest mode has no such number.
         other = [name for name, value in told.items() if found[name] != value]
         if not other:
             return found
@@ -91,7 +100,17 @@ def executions(workdir: Path) -> dict[str, Any]:
     """Returns the executions that have been chosen in a work directory, by group."""
     folder = records.SweepFiles(workdir).executions
     paths = sorted(folder.glob("[!.]*.json")) if folder.is_dir() else []
-    return {path.stem: records.read_json(path) for path in paths}
+    return {path.stem: _read(path) for path in paths}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found = records.read_json(path)
+    if not isinstance(found, dict) or not set(WISHES) <= found.keys():
+        raise records.DamagedRecord(
+            f"{path} is damaged (it must hold {', '.join(WISHES)}); delete it to have it made "
+            "again."
+        )
+    return found
 
 
 def _path(workdir: Path, group: str) -> Path:

@@ -1,25 +1,24 @@
-"""Runs of a plan that share a program, and how long those would take here."""
+"""How long the parts of a run take on this machine."""
 
 import functools
 import itertools
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jtransformer.cli.corpora import Corpora
 from jtransformer.spec import RunSpec
-from jtransformer.sweep import Cell
 
 BLOCKS, BLOCK_SECONDS, MOST_UPDATES = 5, 0.2, 50
 """Updates are timed in blocks, each for about so long."""
 WARM_UPDATES, EVALUATED, CHECKPOINTS = 3, 4, 3
 
 
-class Measured(NamedTuple):
-    """Seconds that the parts of a run take on this machine.
+class Timings(NamedTuple):
+    """Seconds that the parts of a run take.
 
     Attributes:
         compile: Until the first update and evaluation are done, beyond what those take.
@@ -41,45 +40,16 @@ class Measured(NamedTuple):
 
     def run_seconds(self, spec: RunSpec) -> float:
         """Returns how long a run takes, once its program is compiled."""
+        from jtransformer.training import is_evaluated
+
         plan = spec.training
-        steps = range(1, plan.steps + 1)
-        evaluations = sum(t % plan.evaluate_every == 0 or t == plan.steps for t in steps)
+        evaluated = [is_evaluated(plan, step) for step in range(1, plan.steps + 1)]
         saves = sum(
-            t % plan.evaluate_every == 0 or t % plan.checkpoint_every == 0 or t == plan.steps
-            for t in steps
+            found or step % plan.checkpoint_every == 0 for step, found in enumerate(evaluated, 1)
         )
         # The untrained model is measured on one batch.
-        batches = 1 + evaluations * self.validation_batches + self.test_batches
+        batches = 1 + sum(evaluated) * self.validation_batches + self.test_batches
         return plan.steps * self.update + batches * self.evaluation + saves * self.checkpoint
-
-
-class GroupOfCells(NamedTuple):
-    """Runs that share a program; `todo` are those that are not complete."""
-
-    cells: list[Cell]
-    todo: list[Cell]
-
-    @property
-    def updates(self) -> int:
-        return sum(cell.spec.training.steps for cell in self.cells)
-
-
-def groups_of(cells: Sequence[Cell], complete: set[str]) -> list[GroupOfCells]:
-    """Groups the runs of a plan by their program, in the order in which they first appear.
-
-    Args:
-        cells: The runs.
-        complete: Fingerprints of those that need no work.
-    """
-    from jtransformer.training import program_key
-
-    groups: dict[RunSpec, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(program_key(cell.spec), []).append(cell)
-    return [
-        GroupOfCells(own, [cell for cell in own if cell.fingerprint not in complete])
-        for own in groups.values()
-    ]
 
 
 def device() -> str:
@@ -90,7 +60,7 @@ def device() -> str:
     return f"{jax.device_count()} x {found.device_kind} ({found.platform})"
 
 
-def measure(spec: RunSpec, corpora: Corpora) -> Measured:
+def time_parts(spec: RunSpec, corpora: Corpora) -> Timings:
     """Makes a few updates, evaluations and checkpoints of a run; nothing of it is kept.
 
     Args:
@@ -129,7 +99,7 @@ def measure(spec: RunSpec, corpora: Corpora) -> Measured:
     counts = [sum(1 for _ in data.evaluation_batches(corpus, part, spec)) for part in parts]
     _, seconds = _timed(lambda: evaluate(state))
     once, middle = seconds / min(EVALUATED, counts[0]), statistics.median(blocks)
-    return Measured(
+    return Timings(
         compile=max(0.0, compiled - middle - seconds),
         update=middle,
         spread=(max(blocks) - min(blocks)) / 2 / middle,

@@ -7,10 +7,10 @@ import tiny_run
 from plan_fixture import ABOUT, plan_of
 
 from jtransformer import data, records
-from jtransformer.cli.executing import GroupTrainer
+from jtransformer.cli.group_trainer import GroupTrainer
 from jtransformer.spec import SpecError, to_tree
 from jtransformer.sweep import Launch, Worker, executions, manifest
-from jtransformer.sweep.launch import MODES as WISHES
+from jtransformer.sweep.launch import MODES as MODES_OF_A_LAUNCH
 from jtransformer.training import MODES, Hooks, Interrupted
 
 PROGRAMS, COMPILED = {}, {}
@@ -121,7 +121,7 @@ def test_workers_share_the_runs_of_a_program(sweep, tmp_path):
 
 
 def test_a_launch_may_wish_for_what_there_is():
-    assert WISHES == ("auto", *MODES)
+    assert MODES_OF_A_LAUNCH == ("auto", *MODES)
     for wish in (dict(mode="pmap"), dict(runs_at_once=0), dict(steps_per_dispatch=0)):
         with pytest.raises(SpecError, match=f"^--{next(iter(wish))} "):
             Launch(**wish)

@@ -1,5 +1,6 @@
 """What trains the runs of a sweep: `training.Trainer`, with executions as plain data."""
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Generator, Iterable
@@ -7,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from jtransformer.spec import RunSpec, to_tree
-from jtransformer.sweep import Launch
+from jtransformer.sweep import WISHES, Launch
 from jtransformer.training import Ended, Execution, Hooks, Trainer, Wish, program_key
 
-SETTINGS = ("mode", "runs_at_once", "steps_per_dispatch", "devices")
 DIGITS = 16
 
 
@@ -18,7 +18,8 @@ class GroupTrainer:
     """Trains the runs of a sweep as its launch wishes; see `sweep.Trains`."""
 
     def __init__(self, hooks: Hooks, launch: Launch):
-        self._trainer, self._launch = Trainer(hooks), launch
+        wishes: dict[str, Any] = {name: getattr(launch, name) for name in WISHES}
+        self._trainer, self._wish = Trainer(hooks), Wish(**wishes)
 
     def identify(self, spec: RunSpec) -> str:
         """Returns a run's fingerprint."""
@@ -31,21 +32,11 @@ class GroupTrainer:
 
     def choose(self, spec: RunSpec, *, runs: int, updates: int) -> dict[str, Any]:
         """Returns the execution of a group, with the figures that speak for it."""
-        return self._trainer.choose(spec, wish_of(self._launch), runs=runs, updates=updates).record
+        return self._trainer.choose(spec, self._wish, runs=runs, updates=updates).record
 
     def train_group(
         self, cells: Iterable[tuple[RunSpec, Path]], execution: dict[str, Any]
     ) -> Generator[Ended, None, None]:
         """Trains runs; see `training.Trainer.train_group`."""
-        settings = {name: execution[name] for name in SETTINGS}
+        settings = {field.name: execution[field.name] for field in dataclasses.fields(Execution)}
         return self._trainer.train_group(cells, Execution(**settings))
-
-
-def wish_of(launch: Launch) -> Wish:
-    """Returns what a launch wishes of every execution."""
-    mode: Any = launch.mode
-    return Wish(
-        mode=mode,
-        runs_at_once=launch.runs_at_once,
-        steps_per_dispatch=launch.steps_per_dispatch,
-    )

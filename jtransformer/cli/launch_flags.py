@@ -1,0 +1,76 @@
+"""The flags of `sweep` that say who trains and how, and what they come to."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from absl import flags
+
+from jtransformer.cli.preflight import check_writable
+from jtransformer.spec import SpecError
+from jtransformer.sweep import Launch
+from jtransformer.sweep.launchers import Launcher, launcher
+from jtransformer.sweep.ledger import LEASE_SECONDS
+
+
+class Workers(NamedTuple):
+    """Who trains.
+
+    Attributes:
+        launch: What workers follow.
+        number: How many there are; 0 trains nothing.
+        launcher: Starts them; None for this process alone.
+    """
+
+    launch: Launch
+    number: int
+    launcher: Launcher | None
+
+
+def launch_flags() -> flags.FlagValues:
+    """Returns the flags, not yet read."""
+    values = flags.FlagValues()
+    flags.DEFINE_string("launcher", "local", "launcher", flag_values=values)
+    flags.DEFINE_multi_string("option", [], "option", flag_values=values)
+    flags.DEFINE_integer("workers", 1, "workers", flag_values=values)
+    flags.DEFINE_integer("retries", 0, "retries", flag_values=values)
+    flags.DEFINE_float("lease", LEASE_SECONDS, "lease", flag_values=values)
+    flags.DEFINE_bool("accept_environment", False, "accept_environment", flag_values=values)
+    flags.DEFINE_string("mode", "auto", "mode", flag_values=values)
+    flags.DEFINE_integer("runs_at_once", None, "runs_at_once", flag_values=values)
+    flags.DEFINE_integer("steps_per_dispatch", None, "steps_per_dispatch", flag_values=values)
+    flags.DEFINE_string("compile_cache", None, "compile_cache", flag_values=values)
+    return values
+
+
+def read_workers(values: flags.FlagValues, workdir: Path) -> Workers:
+    """Reads who is to train.
+
+    Args:
+        values: `launch_flags`, read.
+        workdir: The work directory.
+
+    Raises:
+        SpecError: For a number out of its range, an unknown mode, launcher or option, or a place
+            that cannot be written.
+    """
+    for name in ("workers", "retries"):
+        if getattr(values, name) < 0:
+            raise SpecError(f"--{name}", f"must be at least 0, got {getattr(values, name)}.")
+    if not 0 < values.lease < float("inf"):
+        raise SpecError("--lease", f"must be a number of seconds above 0, got {values.lease}.")
+    cache = values.compile_cache and Path(values.compile_cache).expanduser().absolute()
+    if cache:
+        check_writable(cache, "--compile_cache")
+    launch = Launch(
+        retries=values.retries,
+        lease_seconds=values.lease,
+        accept_environment=values.accept_environment,
+        mode=values.mode,
+        runs_at_once=values.runs_at_once,
+        steps_per_dispatch=values.steps_per_dispatch,
+        compile_cache=cache and str(cache),
+        workers=max(1, values.workers),
+    )
+    chosen = launcher(values.launcher, values.option, workdir.absolute())
+    is_here = values.launcher == "local" and values.workers == 1
+    return Workers(launch, values.workers, None if is_here else chosen)

@@ -1,0 +1,103 @@
+"""A planned sweep as tables and sentences for the terminal."""
+
+import collections
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from jtransformer.cli.progress import console
+from jtransformer.cli.timings import Timings
+
+
+def print_plan(manifest: dict[str, Any]) -> None:
+    """Prints the arms of a sweep with their sizes, and what is tuned."""
+    _print_arms(manifest["arms"], collections.Counter(cell["arm"] for cell in manifest["cells"]))
+    search = {part: value for part, value in manifest["search"].items() if value is not None}
+    print(f"tuned per arm: {manifest['nuisance']}; search: {search}; seeds: {manifest['seeds']}")
+
+
+def print_figures(figures: dict[str, Any]) -> None:
+    """Prints what `jtransformer plan` has found."""
+    _print_arms(figures["arms"], {arm["name"]: arm["runs"] for arm in figures["arms"]})
+    _print_groups(figures)
+    print(
+        f"in all: {figures['tokens']:,} tokens, {figures['training_flops']:.3g} operations, "
+        f"checkpoints of at most {figures['disk_bytes'] / 2**20:,.0f} MiB; "
+        f"{figures['complete']} of {figures['runs']} runs are complete"
+    )
+    if figures["later_runs"]:
+        print("runs that will be decided from results (rungs, wider ranges) are not in this")
+    print(_resolution(figures))
+
+
+def _print_arms(arms: Sequence[dict[str, Any]], runs: Mapping[str, int]) -> None:
+    differing = [
+        name for name in arms[0]["mismatches"] if any(arm["mismatches"][name] for arm in arms)
+    ]
+    table = Table(title=f"{len(arms)} arms, {sum(runs.values())} runs")
+    columns = ("arm", "solved", "runs", "parameters", "training MFLOP/token")
+    for heading in (*columns, *(f"Δ {name.replace('_', ' ')}" for name in differing)):
+        table.add_column(heading, justify="left" if heading in ("arm", "solved") else "right")
+    for arm in arms:
+        solved = ", ".join(f"{path.split('.')[-1]} {n}" for path, n in arm["matched"].items())
+        apart = [arm["mismatches"][name] for name in differing]
+        table.add_row(
+            escape(arm["name"] + (" (baseline)" if arm["name"] == arm["baseline"] else "")),
+            escape(solved),
+            str(runs[arm["name"]]),
+            f"{arm['parameters']:,}",
+            f"{arm['training_flops_per_token'] / 1e6:.3f}",
+            *("—" if value is None else f"{value:+.3%}" for value in apart),
+        )
+    console().print(table)
+
+
+def _print_groups(figures: dict[str, Any]) -> None:
+    table = Table(title=f"{len(figures['groups'])} groups of runs that share a program")
+    measured = figures["measured_on"] is not None
+    headings = ["arms", "runs", "updates", "memory of a step, MiB"]
+    headings += ["compile, s", "update, ms", "unfinished runs, min"] if measured else []
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "arms" else "right")
+    for group in figures["groups"]:
+        cells = [str(group["runs"]), f"{group['updates']:,}"]
+        cells.append(f"{group['memory_bytes']['total'] / 2**20:,.1f}")
+        if measured:
+            found = Timings(**group["measured"])
+            cells += [f"{found.compile:.1f}", f"{1e3 * found.update:.2f} ± {found.spread:.0%}"]
+            cells.append(f"{group['seconds'] / 60:.1f}")
+        table.add_row(escape(", ".join(group["arms"])), *cells)
+    console().print(table)
+    if not measured:
+        print("time: not measured; add --measure")
+        return
+    spread = max(group["measured"]["spread"] for group in figures["groups"])
+    print(
+        f"time: about {figures['seconds'] / 60:.1f} min on {figures['measured_on']}, one run after "
+        f"another; timings here differed by ± {spread:.0%}, and another load or device differs more"
+    )
+
+
+def _resolution(figures: dict[str, Any]) -> str:
+    found, seeds = figures["resolvable"], len(figures["seeds"])
+    known = found["noise"] is not None
+    unit = figures["loss_unit"] if known else "sd of the noise"
+
+    def text(value: float) -> str:
+        return f"{value:.4f}" if known else f"{value:.2f}"
+
+    others = ", ".join(
+        f"{number}: {text(value)}"
+        for number, value in found["differences"].items()
+        if value is not None and number != seeds
+    )
+    noise = f"noise sd {found['noise']:.4f}, {found['origin']}" if known else "noise not given"
+    if found["difference"] is None:
+        first = "one seed leaves no noise to judge a difference by; give more"
+    else:
+        first = (
+            f"smallest difference that {seeds} seeds resolve: {text(found['difference'])} {unit}"
+        )
+    return f"{first} ({found['comparisons']} comparisons, {noise}); by number of seeds: {others}"
