@@ -29,6 +29,8 @@ BURST, BURSTS = 4, 3
 """Dispatches that are timed together, and how often: the median counts."""
 REACHED = 0.5
 """The share of the best that can be hoped for which is expected, when measuring is weighed."""
+WORTHWHILE = 0.9
+"""The share of the loop's time below which another execution is taken."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,6 +129,8 @@ def choose(sample: Sample, wish: Wish, work: Work) -> Choice:
     updates, is more than what it costs to try, taken to be what the loop has cost.
     Tried are "vmap", "spread" where there are several devices, and the fastest of them with
     several steps per dispatch where dispatch shows; not "map", which saves nothing but dispatch.
+    The loop is left only for what is a tenth faster: less is noise, and the arms of a sweep would
+    be executed in different modes by chance.
 
     Args:
         sample: What is measured.
@@ -154,7 +158,8 @@ def choose(sample: Sample, wish: Wish, work: Work) -> Choice:
         # Fewer than were asked for are no answer to that.
         if found is not None and wish.runs_at_once in (None, found.execution.runs_at_once):
             measured.append(found)
-    execution = _fastest(measured).execution
+    fastest = _fastest(measured)
+    execution = (fastest if fastest.seconds < WORTHWHILE * loop.seconds else loop).execution
     figures = [one._asdict() | {"execution": one.execution.label} for one in measured]
     return Choice(execution, _record(execution, figures, skipped))
 

@@ -56,7 +56,9 @@ def test_the_fastest_of_what_was_measured_is_chosen(sample):
     record = recorded(choice)
     figures = {one["execution"]: one for one in record["measured"]}
     assert {"loop", "vmap, 3 runs"} <= set(figures) and not record["not_measured"]
-    assert choice.execution.label == min(figures, key=lambda name: figures[name]["seconds"])
+    fastest = min(figures, key=lambda name: figures[name]["seconds"])
+    is_worthwhile = figures[fastest]["seconds"] < 0.9 * figures["loop"]["seconds"]
+    assert choice.execution.label == (fastest if is_worthwhile else "loop")
     for one in figures.values():
         assert one["seconds"] > 0 and one["memory_bytes"] > 0 and one["flops"] > 0
 
