@@ -101,8 +101,8 @@ LIVE = {
     "DotProduct.query_key_norm": (ONE, of(attention=DotProduct(query_key_norm="head"))),
     "DotProduct.window": (ONE, WINDOW),
     "DotProduct.window_pattern": (
-        WINDOW,
-        of(attention=DotProduct(window=2, window_pattern="full,window")),
+        of(layers=2, attention=DotProduct(window=2)),
+        of(layers=2, attention=DotProduct(window=2, window_pattern="full,window")),
     ),
     "DotProduct.heads_off": (ONE, of(attention=DotProduct(heads_off="0.1"))),
     "LatentAttention.latent_width": (
