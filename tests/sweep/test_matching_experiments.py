@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2] / "experiments"
 
 
 def has_sweep(path):
-    """Whether a file defines get_sweep(); that of a benchmark may stand in a text that it writes."""
+    """Whether a file defines get_sweep(); a benchmark may have it in a text that it writes."""
     body = ast.parse(path.read_text()).body
     return any(isinstance(node, ast.FunctionDef) and node.name == "get_sweep" for node in body)
 
