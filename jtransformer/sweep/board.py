@@ -9,6 +9,8 @@ from jtransformer.sweep.launch import Launch
 
 CellRecord = dict[str, Any]
 """A cell, as sweep.json lists it."""
+_ABSENT = (FileNotFoundError, NotADirectoryError)
+"""There is no such file; a file may stand where its directory should be."""
 
 
 class PairingError(RuntimeError):
@@ -104,7 +106,7 @@ def read_status(workdir: Path, cell: CellRecord) -> dict[str, Any] | None:
     try:
         status = records.read_json(files.status)
         parts = [status[part] for part in records.STATUS_PARTS]
-    except (FileNotFoundError, records.DamagedRecord, KeyError, TypeError):
+    except (*_ABSENT, records.DamagedRecord, KeyError, TypeError):
         return None
     found = str(parts[0])
     if found != cell["fingerprint"]:
@@ -121,5 +123,5 @@ def attempts(directory: Path, launch: Launch) -> int:
     try:
         failure = records.read_json(records.RunFiles(directory).failure)
         return int(failure["attempts"]) if failure["launch"] == launch.identity else 0
-    except (FileNotFoundError, records.DamagedRecord, KeyError, TypeError, ValueError):
+    except (*_ABSENT, records.DamagedRecord, KeyError, TypeError, ValueError):
         return 0

@@ -3,6 +3,7 @@
 import dataclasses
 import uuid
 from pathlib import Path
+from typing import Any, get_type_hints
 
 from jtransformer import records
 from jtransformer.spec import SpecError, nearest
@@ -76,9 +77,17 @@ def read_launch(workdir: Path) -> Launch:
             f"= {str(workdir)!r} has no {path.name}; plan the sweep first by "
             "`jtransformer sweep … --workers 0`.",
         ) from None
-    names = [field.name for field in dataclasses.fields(Launch)]
-    if not isinstance(found, dict) or sorted(found) != sorted(names):
+    kinds: dict[str, Any] = get_type_hints(Launch)
+    if not isinstance(found, dict) or sorted(found) != sorted(kinds):
         raise records.DamagedRecord(
-            f"{path} is damaged (it must hold {', '.join(names)}); run the sweep again."
+            f"{path} is damaged (it must hold {', '.join(kinds)}); run the sweep again."
         )
+    for name, kind in kinds.items():
+        value = found[name]
+        # JSON may write 60.0 as 60; a bool is an int to Python alone.
+        fits = isinstance(value, kind | int if kind is float else kind)
+        if not fits or (isinstance(value, bool) and kind is not bool):
+            raise records.DamagedRecord(
+                f"{path} is damaged ({name} is {value!r}); run the sweep again."
+            )
     return Launch(**found)

@@ -19,6 +19,9 @@ from jtransformer.sweep.manifest import cell_spec
 POLL_SECONDS = 0.5
 """How often a worker that waits for the runs of others looks at them."""
 
+OF_ONE_RUN = (FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
+"""What is wrong with the directory of one run; a full disk or a lost server is that of all."""
+
 Taken = tuple[CellRecord, Claim]
 """A run that this worker has claimed."""
 
@@ -97,7 +100,7 @@ class Worker:
                 return True
             if should_stop():
                 return False
-            taken = self._take_next(trainer)
+            taken = self._take_next(trainer, on_done)
             if taken is None:
                 time.sleep(POLL_SECONDS)
                 continue
@@ -125,7 +128,7 @@ class Worker:
                         yield spec, self._workdir / cell["directory"]
                 # What has killed workers takes no other run with it.
                 is_alone = execution["runs_at_once"] == 1 or first[1].killed
-                taken = None if is_alone else self._take_next(trainer, group)
+                taken = None if is_alone else self._take_next(trainer, on_done, group)
 
         try:
             group = self._group_of(trainer, first[0])
@@ -161,13 +164,18 @@ class Worker:
             specs[0], runs=-(-len(specs) // sharing), updates=-(-updates // sharing)
         )
 
-    def _take_next(self, trainer: Trains, group: str | None = None) -> Taken | None:
+    def _take_next(
+        self,
+        trainer: Trains,
+        on_done: Callable[[CellRecord, str], None],
+        group: str | None = None,
+    ) -> Taken | None:
         """Claims the run that suits best, of a group if one is given; None where there is none."""
         while True:
             cells = self._board.open()
             if group is not None:
                 cells = [cell for cell in cells if self._group_of(trainer, cell) == group]
-            found = [(cell, self._find(cell)) for cell in cells]
+            found = [(cell, about) for cell in cells if (about := self._find(cell, on_done))]
             busy = {cell["arm"] for cell, about in found if about.standing == "held"}
             free = [
                 (cell, about)
@@ -177,13 +185,30 @@ class Worker:
             if not free:
                 return None
             cell, about = min(free, key=lambda item: self._cost(*item, busy))
-            claim = self._ledger.take(self._workdir / cell["directory"], about)
+            try:
+                claim = self._ledger.take(self._workdir / cell["directory"], about)
+            except OF_ONE_RUN as error:
+                self._refuse(cell, error, on_done)
+                continue
             if claim is not None:
                 self._arm = cell["arm"]
                 return cell, claim
 
-    def _find(self, cell: CellRecord) -> Found:
-        return self._ledger.find(self._workdir / cell["directory"])
+    def _find(self, cell: CellRecord, on_done: Callable[[CellRecord, str], None]) -> Found | None:
+        try:
+            return self._ledger.find(self._workdir / cell["directory"])
+        except OF_ONE_RUN as error:
+            self._refuse(cell, error, on_done)
+            return None
+
+    def _refuse(
+        self, cell: CellRecord, error: OSError, on_done: Callable[[CellRecord, str], None]
+    ) -> None:
+        """Lets a run fail that cannot even be claimed; the others go on."""
+        sentence = f"It cannot be claimed: {error.strerror}: {error.filename}"
+        # A directory does not mend itself while others are trained, so it is tried once a launch.
+        self._record_failure(cell, sentence)
+        on_done(cell, "failed")
 
     def _cost(self, cell: CellRecord, about: Found, busy: set[str]) -> tuple[int, bool, bool]:
         """Puts first what kills no worker, then what is compiled here, then what no other does."""

@@ -10,6 +10,9 @@ from jtransformer.spec import Adam, OptimizerSpec, RunSpec, SpecError, to_tree
 from jtransformer.training.environment import check_same_environment, environment
 from jtransformer.training.matrices import decayed
 
+_NEEDED = ("fingerprint", "tokenizer_sha256")
+"""What a directory says of itself, to be known as that of a run."""
+
 
 def open_directory(files: records.RunFiles, spec: RunSpec, corpus: Corpus, identity: str) -> None:
     """Makes a run's directory with its spec and tokenizer, or finds that it is that run's.
@@ -22,11 +25,18 @@ def open_directory(files: records.RunFiles, spec: RunSpec, corpus: Corpus, ident
 
     Raises:
         SpecError: If it belongs to another run or tokenizer.
+        DamagedRecord: If what it says of itself cannot be read.
     """
     files.directory.mkdir(parents=True, exist_ok=True)
     tokenizer = corpus.tokenizer.sha256
     if files.spec.exists():
         about = records.read_json(files.spec)
+        missing = [name for name in _NEEDED if not isinstance(about, dict) or name not in about]
+        if missing:
+            raise records.DamagedRecord(
+                f"{files.spec} is damaged (it lacks {', '.join(missing)}); restore it from a copy, "
+                "or delete the directory to train the run anew."
+            )
         found = about["fingerprint"]
         if found != identity:
             raise SpecError(

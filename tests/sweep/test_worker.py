@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import threading
 import time
 
@@ -178,3 +179,14 @@ def test_error_no_launch_or_a_damaged_one(tmp_path):
         (tmp_path / "launch.json").write_text(garbage)
         with pytest.raises(records.DamagedRecord, match=r"launch.json is damaged"):
             read_launch(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"retries": "1"}, {"lease_seconds": None}, {"workers": True}, {"mode": 3}, {"retries": 1.5}],
+)
+def test_error_a_launch_with_a_value_of_another_type(tmp_path, wrong):
+    (tmp_path / "launch.json").write_text(json.dumps(dataclasses.asdict(LAUNCH) | wrong))
+    ((name, value),) = wrong.items()
+    with pytest.raises(records.DamagedRecord, match=re.escape(f"({name} is {value!r})")):
+        read_launch(tmp_path)

@@ -1,5 +1,6 @@
 """Tests of what becomes of runs whose claims are lost or silent, or whose workers vanished."""
 
+import errno
 import json
 import subprocess
 import sys
@@ -142,3 +143,28 @@ def test_a_silent_owner_is_given_half_a_lease_before_its_run_is_begun(tmp_path):
     complete, ended, _ = work(tmp_path, Trainer(note))
     assert complete and len(ended) == len(CELLS)
     assert len(waited) == 1 and waited[0] > 0.29
+
+
+@pytest.mark.parametrize("in_the_way", ["claims", "."], ids=["claims", "directory"])
+def test_a_run_that_cannot_be_claimed_fails_alone(tmp_path, in_the_way):
+    blocked = tmp_path / CELLS[1]["directory"] / in_the_way
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("not a directory")
+    trainer = Trainer()
+    complete, ended, failed = work(tmp_path, trainer)
+    assert complete and failed == 1 and len(trainer.trained) == len(CELLS) - 1
+    assert (CELLS[1]["directory"], "failed") in ended
+    if in_the_way == "claims":
+        error = failure(tmp_path, CELLS[1])["error"]
+        assert "cannot be claimed" in error and str(blocked) in error
+    blocked.unlink()
+    assert work(tmp_path, Trainer(), Launch(identity="second"))[::2] == (True, 0)
+
+
+def test_a_full_disk_is_the_end_of_all(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", "claims")
+
+    monkeypatch.setattr(Ledger, "take", full)
+    with pytest.raises(OSError, match="No space"):
+        work(tmp_path, Trainer())

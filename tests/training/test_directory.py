@@ -119,3 +119,10 @@ def test_error_a_damaged_environment(spec, tmp_path, text):
     for accept in (False, True):
         with pytest.raises(records.DamagedRecord, match="environment.json is damaged .* delete it"):
             record_environment(records.RunFiles(tmp_path), "loop", spec.optimizer, {}, accept)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"fingerprint": "x"}'])
+def test_error_a_directory_that_does_not_say_whose_it_is(spec, corpus, tmp_path, text):
+    (tmp_path / "spec.json").write_text(text)
+    with pytest.raises(records.DamagedRecord, match=r"spec.json is damaged \(it lacks .*tokenizer"):
+        open_directory(records.RunFiles(tmp_path), spec, corpus, "identity")
