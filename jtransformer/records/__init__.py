@@ -18,6 +18,7 @@ from jtransformer.records.files import (
 )
 from jtransformer.records.layout import (
     COMPLETE,
+    PROBE_PARTS,
     SCHEMA,
     STATUS_PARTS,
     RunFiles,
@@ -28,10 +29,24 @@ from jtransformer.records.layout import (
     load_run,
     load_sweep,
     read_object,
+    read_probe,
     set_aside_status,
 )
-from jtransformer.records.pairing import Contradiction, Pairing
-from jtransformer.records.report_mark import mark_report, report_is_current, state_of_records
+from jtransformer.records.pairing import Contradiction, Fact, Pairing, facts
+from jtransformer.records.report_mark import (
+    mark_report,
+    report_is_current,
+    state_of_files,
+    state_of_records,
+)
+from jtransformer.records.threads import cpu_threads, use_cpu_threads
+from jtransformer.records.verdict_rule import (
+    EarlierRule,
+    VerdictRule,
+    earlier_rules,
+    rules_before,
+    verdict_rule,
+)
 
 __all__ = [
     "CLOCK",
@@ -41,13 +56,20 @@ __all__ = [
     "Contradiction",
     "DamagedRecord",
     "Difference",
+    "EarlierRule",
+    "Fact",
+    "PROBE_PARTS",
     "Pairing",
     "RunFiles",
     "RunRecord",
     "SweepFiles",
     "SweepRecord",
+    "VerdictRule",
     "append_row",
+    "cpu_threads",
     "create_json",
+    "earlier_rules",
+    "facts",
     "first_difference",
     "load_manifest",
     "load_run",
@@ -55,11 +77,16 @@ __all__ = [
     "mark_report",
     "read_json",
     "read_object",
+    "read_probe",
     "read_rows",
     "report_is_current",
+    "rules_before",
     "set_aside_status",
+    "state_of_files",
     "state_of_records",
     "truncate_rows",
+    "use_cpu_threads",
+    "verdict_rule",
     "write_bytes",
     "write_json",
     "write_text",

@@ -26,6 +26,8 @@ PARTS = (
     "cells",
 )
 """What every manifest has beside its schema."""
+PROBE_PARTS = ("step", "rows", "stacks", "outside", "logits", "maps", "reasons", "caveat")
+"""What every probe has."""
 State = Literal["pending", "running", "done", "diverged", "failed"]
 COMPLETE = ("done", "diverged")
 """What a status may say; without one the state follows from the other files."""
@@ -71,6 +73,21 @@ class RunFiles:
     @property
     def checkpoints(self) -> Path:
         return self.directory / "checkpoints"
+
+    @property
+    def probes(self) -> Path:
+        """What was measured of the inside of the model at declared steps, a file each."""
+        return self.directory / "probes"
+
+    def probe(self, step: int) -> Path:
+        """Returns the file of a step."""
+        return self.probes / f"step_{step:06d}.json"
+
+    def probed(self) -> tuple[Path, ...]:
+        """Lists the probes that there are, the earliest first."""
+        # Numbers with more digits than the zeros provide for come last.
+        found = self.probes.glob("step_*.json")
+        return tuple(sorted(found, key=lambda path: (len(path.name), path.name)))
 
     @property
     def claims(self) -> Path:
@@ -129,6 +146,7 @@ class RunRecord:
     """What one run has left on disk.
 
     `cell` is the run's row in the manifest (arm, nuisance setting, seed, fingerprint, directory).
+    `probes` are the files of its probes, which are large: `read_probe` reads one.
     """
 
     cell: dict[str, Any]
@@ -137,6 +155,7 @@ class RunRecord:
     metrics: list[dict[str, Any]]
     environment: dict[str, Any] | None
     failure: dict[str, Any] | None
+    probes: tuple[Path, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,7 +195,7 @@ def load_run(directory: Path, cell: dict[str, Any]) -> RunRecord:
         state = "running" if files.metrics.exists() else "pending"
     environment = read_object(files.environment)
     rows = [row for row in read_rows(files.metrics) if "step" in row]
-    return RunRecord(cell, state, status, rows, environment, failure)
+    return RunRecord(cell, state, status, rows, environment, failure, files.probed())
 
 
 def set_aside_status(files: RunFiles) -> None:
@@ -219,6 +238,19 @@ def load_sweep(workdir: Path) -> SweepRecord:
         raise FileNotFoundError(f"{workdir} holds no sweep (sweep.json is missing).")
     runs = tuple(load_run(workdir / cell["directory"], cell) for cell in manifest["cells"])
     return SweepRecord(manifest, runs)
+
+
+def read_probe(path: Path) -> dict[str, Any]:
+    """Reads what was measured at one step.
+
+    Raises:
+        DamagedRecord: If the file is damaged.
+    """
+    found = read_object(path) or {}
+    missing = [part for part in PROBE_PARTS if part not in found]
+    if missing:
+        raise DamagedRecord(f"{path} is damaged (it lacks {', '.join(missing)}); delete it.")
+    return found
 
 
 def read_object(path: Path) -> dict[str, Any] | None:

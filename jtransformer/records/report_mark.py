@@ -1,5 +1,6 @@
 """Whether a report was made from the records that are there now."""
 
+import contextlib
 import hashlib
 import json
 from pathlib import Path
@@ -19,9 +20,30 @@ def state_of_records(workdir: Path) -> str:
     found.update(json.dumps(manifest, sort_keys=True).encode())
     for cell in manifest["cells"]:
         files = RunFiles(workdir / cell["directory"])
-        for path in (files.status, files.failure, files.environment):
+        for path in (files.status, files.failure, files.environment, *files.probed()):
             content = path.read_bytes() if path.exists() else b""
             found.update(len(content).to_bytes(8, "big") + content)
+    return found.hexdigest()
+
+
+def state_of_files(workdir: Path) -> str:
+    """Returns a hash that changes with every record of a sweep, also of runs that are under way.
+
+    Args:
+        workdir: A work directory; names, sizes and times of its files are read, no contents.
+    """
+    found = hashlib.sha256()
+    manifest = load_manifest(workdir) or {"cells": []}
+    files = [SweepFiles(workdir).manifest]
+    for cell in manifest["cells"]:
+        directory = workdir / cell["directory"]
+        files += [*directory.glob("*.json*"), *RunFiles(directory).probed()]
+    for path in sorted(files):
+        # What begins with a dot is being written; what has gone since it was listed is gone.
+        with contextlib.suppress(FileNotFoundError):
+            if not path.name.startswith("."):
+                about = path.stat()
+                found.update(f"{path}\0{about.st_size}\0{about.st_mtime_ns}\0".encode())
     return found.hexdigest()
 
 

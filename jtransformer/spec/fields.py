@@ -108,6 +108,8 @@ def conform(name: str, value: Any, hint: Any) -> Any:
     if isinstance(value, int) and abs(value) > LARGEST:
         # Its digits are not shown: there may be thousands.
         raise SpecError(name, f"must not exceed {LARGEST} in size.")
+    if typing.get_origin(hint) is tuple:
+        return _conform_each(name, value, typing.get_args(hint)[0])
     if typing.get_origin(hint) is typing.Literal:
         allowed = typing.get_args(hint)
         if not isinstance(value, str) or value not in allowed:
@@ -128,6 +130,13 @@ def conform(name: str, value: Any, hint: Any) -> Any:
         raise SpecError(name, f"must be {wanted}, got {value!r}{remedy}.")
     # -0.0 becomes 0.0: specs that are equal have one fingerprint.
     return value + 0.0 if isinstance(value, float) else value
+
+
+def _conform_each(name: str, value: Any, hint: Any) -> tuple[Any, ...]:
+    """Returns several values of one type; a file has a list where a spec has a tuple."""
+    if type(value) not in (list, tuple):
+        raise SpecError(name, f"must be a list such as [0, 100], got {value!r}.")
+    return tuple(conform(f"{name}[{place}]", item, hint) for place, item in enumerate(value))
 
 
 def _lost_in_float32(value: float) -> bool:

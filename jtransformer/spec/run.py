@@ -69,6 +69,8 @@ class TrainingSpec(Checked):
         average_decay: Decay of an exponential mean of the parameters, which is then evaluated in
             their place; None is no mean.
         early_stopping: Whether a run may end before its last update.
+        probe_steps: Updates behind which the inside of the model is measured, in rising order; 0 is
+            before the first. To measure moves no result.
     """
 
     steps: int = number(400, minimum=1)
@@ -79,6 +81,19 @@ class TrainingSpec(Checked):
     evaluation_batch_size: int = number(64, minimum=1)
     average_decay: float | None = number(None, above=0, below=1)
     early_stopping: NoEarlyStopping | Patience = NoEarlyStopping()
+    probe_steps: tuple[int, ...] = ()
+
+    def __post_init__(self):
+        check(self)
+        probed, steps = self.probe_steps, self.steps
+        if probed != (ordered := tuple(sorted(set(probed)))):
+            raise SpecError("probe_steps", f"must rise, got {list(probed)}; use {list(ordered)}.")
+        if probed and not (0 <= probed[0] and probed[-1] <= steps):
+            raise SpecError(
+                "probe_steps",
+                f"must lie between 0 and training.steps, got {list(probed)} and steps={steps}; "
+                "leave out the others.",
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

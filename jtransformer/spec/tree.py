@@ -37,7 +37,18 @@ def to_tree(spec: Any, *, all_kinds: bool = False) -> Tree:
         elif dataclasses.is_dataclass(value):
             tree[name] = to_tree(value, all_kinds=all_kinds)
         else:
-            tree[name] = value
+            tree[name] = list(value) if isinstance(value, tuple) else value
+    return tree
+
+
+def identity_tree(spec: RunSpec) -> Tree:
+    """Writes a run as `to_tree` does, without what came later and is not used.
+
+    So that runs which began before a field was there stay the runs that they are.
+    """
+    tree = to_tree(spec)
+    if not spec.training.probe_steps:
+        del tree["training"]["probe_steps"]
     return tree
 
 
@@ -153,7 +164,7 @@ def fingerprint(spec: RunSpec, data_sha256: str, schema: int) -> str:
     Names of files do not count, their content does: `data_sha256` stands for the source and for
     the tokenizer.
     """
-    tree = to_tree(spec)
+    tree = identity_tree(spec)
     tree["data"]["source"] = {"sha256": data_sha256}
     tree["data"]["tokenizer"].get("file", {}).pop("path", None)
     text = json.dumps({"schema": schema, "spec": tree}, sort_keys=True, allow_nan=False)

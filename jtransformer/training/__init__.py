@@ -10,6 +10,7 @@ from jtransformer.training.hooks import Hooks, Interrupted
 from jtransformer.training.matrices import decayed, layer_matrix
 from jtransformer.training.optimizer import transformation
 from jtransformer.training.outcome import has_ended, has_stalled, is_evaluated
+from jtransformer.training.probing import probe, probe_batch
 from jtransformer.training.program import (
     Program,
     Tally,
@@ -52,6 +53,8 @@ __all__ = [
     "learning_rate",
     "mean_nll",
     "parameter_key",
+    "probe",
+    "probe_batch",
     "program_key",
     "run",
     "transformation",

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 import jtransformer
+from jtransformer import records
 from jtransformer.spec import SpecError
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "grain")
@@ -34,6 +35,8 @@ def environment(mode: str) -> dict[str, Any]:
         "device_kind": device.device_kind,
         "device_count": jax.device_count(),
         "process_count": jax.process_count(),
+        # Of an accelerator's numbers the host's threads compute nothing.
+        "threads": records.cpu_threads() if device.platform == "cpu" else None,
         "mode": mode,
         **{name: getattr(jax.config, name) for name in NUMERICS},
         "xla_flags": os.environ.get("XLA_FLAGS", ""),

@@ -20,6 +20,7 @@ from jtransformer.training.directory import complete, record_environment
 from jtransformer.training.hooks import Hooks, Row
 from jtransformer.training.outcome import has_diverged, has_ended, is_evaluated, is_logged, result
 from jtransformer.training.pairing import pairing_hashes
+from jtransformer.training.probing import probe, probe_batch
 from jtransformer.training.program import (
     Program,
     TrainState,
@@ -89,6 +90,7 @@ class Journal:
         try:
             self._bound = self._untrained_nll(start.parameters)
             state = self._restored(start)
+            self._probe_where_due(state)
         except BaseException:
             self._checkpoints.close()
             raise
@@ -116,7 +118,8 @@ class Journal:
         return self._is_noted(self.step)
 
     def note(self, state: TrainState) -> TrainState:
-        """Writes the row and the checkpoint that are due; returns the state to go on with."""
+        """Writes what is due, probe, row and checkpoint; returns the state to go on with."""
+        self._probe_where_due(state)
         if not self._is_logged():
             self._save_where_due(state)
             return state
@@ -167,7 +170,9 @@ class Journal:
         return is_logged(self._training, self.step)
 
     def _is_noted(self, step: int) -> bool:
-        return is_logged(self._training, step) or step % self._training.checkpoint_every == 0
+        training = self._training
+        is_saved = step % training.checkpoint_every == 0
+        return is_logged(training, step) or is_saved or step in training.probe_steps
 
     def _restored(self, start: TrainState) -> TrainState:
         """Returns the newest state on disk, the rows behind it cut off."""
@@ -204,6 +209,21 @@ class Journal:
             self._hooks.guard(self.spec)
             with self._time.paused():
                 self._checkpoints.save(self.step, state, validation_nll)
+
+    def _probe_where_due(self, state: TrainState) -> None:
+        """Measures the model, unless that was done at this step before a kill.
+
+        The record reaches the disk before the checkpoint does, so a resumed run lacks none.
+        """
+        path = self._files.probe(self.step)
+        if self.step not in self._training.probe_steps or path.exists():
+            return
+        with self._time.paused():
+            batch = probe_batch(self._context.corpus, self.spec)
+            found = probe(self._program, state, batch, self._hyper)
+        self._hooks.guard(self.spec)
+        path.parent.mkdir(exist_ok=True)
+        records.write_json(path, found)
 
     def _row(self, state: TrainState) -> Row:
         """Measures, and writes a row.

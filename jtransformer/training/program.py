@@ -16,6 +16,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from jtransformer import functional as F
+from jtransformer import probes
 from jtransformer.data import Batch
 from jtransformer.modules import build
 from jtransformer.spec import Dropout, LossSpec, NoEarlyStopping, RunSpec
@@ -26,6 +27,8 @@ from jtransformer.training.schedules import Hyperparameters, blank, hyperparamet
 Rates = TypeVar("Rates", Dropout, LossSpec)
 INITIAL_VALUES, DROPOUT = 0, 1
 """Which random numbers of a seed: what is folded into its key."""
+DIRECTIONS = 0
+"""Seed of the first directions in which a probe looks for the largest stretch; one for all runs."""
 
 
 class Tally(NamedTuple):
@@ -92,6 +95,7 @@ def program_key(spec: RunSpec) -> RunSpec:
         checkpoint_every=1,
         average_decay=None if spec.training.average_decay is None else 0.5,
         early_stopping=NoEarlyStopping(),
+        probe_steps=(),
     )
     return dataclasses.replace(
         spec,
@@ -121,11 +125,13 @@ class Program:
             jit: What compiles functions, with the arguments of `jax.jit`.
         """
         self._spec = program_key(spec)
+        self.model = self._spec.model
         self._model = build(spec.model)
         self.jit = jit
         self.start = jit(self._start)
         self.update = jit(self.step, donate_argnums=0)
         self.evaluate = jit(self._evaluate)
+        self.probe = jit(self._probe, static_argnames="choice")
 
     def rate(self, update: Int[Array, ""], hyper: Hyperparameters) -> Float[Array, ""]:
         """Returns the learning rate of an update, counted from 1."""
@@ -210,6 +216,25 @@ class Program:
         """Returns the summed plain loss of a batch and the number of scored tokens."""
         sums = self._loss(parameters, batch=batch)[1]
         return sums.nll_sum, sums.weight_sum
+
+    def _probe(
+        self, state: TrainState, batch: Batch, hyper: Hyperparameters, *, choice: probes.Choice
+    ) -> probes.Measured:
+        """Measures the inside of the model on a batch, from which nothing is learned."""
+
+        def loss(parameters: Any) -> Array:
+            return self._loss(parameters, batch=batch, hyper=hyper)[0]
+
+        tokens, weights = jnp.asarray(batch.tokens), jnp.asarray(batch.weights)
+        return probes.measure(
+            self.model,
+            state.parameters,
+            probes.Sample(tokens, weights, batch.inputs()),
+            loss,
+            key=jax.random.key(DIRECTIONS),
+            updated=self.step(state, batch, hyper).parameters,
+            choice=choice,
+        )
 
 
 def mean_nll(program: Program, parameters: Any, batches: Iterable[Batch]) -> float:

@@ -5,12 +5,15 @@ import json
 import pytest
 
 from jtransformer.records import (
+    PROBE_PARTS,
     SCHEMA,
+    DamagedRecord,
     RunFiles,
     SweepFiles,
     append_row,
     load_run,
     load_sweep,
+    read_probe,
     write_json,
 )
 from jtransformer.records.layout import PARTS
@@ -137,3 +140,21 @@ def test_paths_of_a_run_and_of_a_sweep_are_distinct(tmp_path):
     paths = [getattr(run, name) for name in names]
     paths += [sweep.manifest, sweep.lock, sweep.compile_cache, sweep.report]
     assert len(set(paths)) == len(paths) and {path.parent for path in paths} == {tmp_path}
+
+
+def test_a_run_s_probes_are_listed_by_step(files):
+    files.probes.mkdir()
+    for step in (1_000_000, 400, 0):
+        write_json(files.probe(step), dict.fromkeys(PROBE_PARTS, step))
+    (files.probes / ".step_000900.json.77.tmp").write_text("torn")
+    run = load_run(files.directory, CELL)
+    assert [read_probe(path)["step"] for path in run.probes] == [0, 400, 1_000_000]
+    assert load_run(files.directory / "missing", CELL).probes == ()
+
+
+@pytest.mark.parametrize(("text", "said"), [("[]", "holds no object"), ("{}", "lacks step, rows")])
+def test_error_a_damaged_probe_is_named(files, text, said):
+    files.probes.mkdir()
+    files.probe(3).write_text(text)
+    with pytest.raises(DamagedRecord, match=rf"step_000003.json is damaged .*{said}"):
+        read_probe(files.probe(3))

@@ -48,6 +48,8 @@ def wrong_values(hint):
         return (*NEVER_NUMBERS, *none, *FOREIGN, 10**400, 10**5000)
     if bool in options_of(hint):
         return (0, 1, "True", *none, np.True_, 1.0, 10**5000)
+    if typing.get_origin(hint) is tuple:
+        return (None, 0, 1.0, "1", {}, {1, 2}, *options_of(hint), 10**5000)
     if hint is str:
         return (0, None, True, b"text", pathlib.Path("text"), ["text"])
     return (None, "learned", 0, {}, {"kind": "kjv"}, *options_of(hint), TrainingSpec)
@@ -114,6 +116,27 @@ def test_a_float_keeps_its_bits_and_zero_has_no_sign():
     for value in (0.1, 1 / 3, 1e-30, 3e-4, 1e22):
         assert OptimizerSpec(learning_rate=value).learning_rate.hex() == value.hex()
     assert math.copysign(1, OptimizerSpec(weight_decay=-0.0).weight_decay) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([0, 1.0], r"^probe_steps\[1\] must be an integer, got 1.0.$"),
+        (("0",), r"^probe_steps\[0\] must be an integer, got '0'.$"),
+        ([True], r"^probe_steps\[0\] must be an integer, got True.$"),
+        ([10**5000], r"^probe_steps\[0\] must not exceed"),
+    ],
+    ids=range(4),
+)
+def test_error_a_list_names_the_place_of_what_is_wrong(value, said):
+    with pytest.raises(SpecError, match=said):
+        TrainingSpec(probe_steps=value)
+
+
+def test_a_list_becomes_a_tuple_so_that_specs_stay_values():
+    spec = TrainingSpec(probe_steps=[0, 3])  # pyright: ignore[reportArgumentType]
+    assert spec.probe_steps == (0, 3) and spec == TrainingSpec(probe_steps=(0, 3))
+    assert hash(spec) != hash(TrainingSpec())
 
 
 def test_error_foreign_numbers_are_told_what_to_do():

@@ -147,3 +147,19 @@ def test_preset_null_and_live():
     assert run == dataclasses.replace(RunSpec(), model=changed)
     for width in (0, -16, True):
         assert message(presets.decoder_lm, width=width).startswith("width must be")
+
+
+@pytest.mark.parametrize(
+    ("probed", "said"),
+    [
+        ((3, 1), "probe_steps must rise, got [3, 1]; use [1, 3]."),
+        ((1, 1), "probe_steps must rise, got [1, 1]; use [1]."),
+        ((0, 8), "probe_steps must lie between 0 and training.steps, got [0, 8] and steps=7; "
+         "leave out the others."),
+        ((-1, 7), "probe_steps must lie between 0 and training.steps, got [-1, 7] and steps=7; "
+         "leave out the others."),
+    ],
+)  # fmt: skip
+def test_error_steps_that_are_never_probed(probed, said):
+    assert message(TrainingSpec, steps=7, probe_steps=probed) == said
+    assert TrainingSpec(steps=7, probe_steps=(0, 7)).probe_steps == (0, 7)

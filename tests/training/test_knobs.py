@@ -28,12 +28,13 @@ LIVE = {
     "checkpoint_every": (3, lambda found: found["checkpoints"]),
     "evaluation_batch_size": (3, lambda found: found["evaluation_rows"]),
     "average_decay": (0.5, lambda found: losses(found)[1:]),
+    "probe_steps": ((0, 3), lambda found: found["probes"]),
     "early_stopping": (
         Patience(evaluations=1, least_gain=9.0),
         lambda found: found["result"]["stopped_early_at"],
     ),
 }
-QUIET = ("log_every", "checkpoint_every", "evaluation_batch_size")
+QUIET = ("log_every", "checkpoint_every", "evaluation_batch_size", "probe_steps")
 """What is looked at, and not what is trained."""
 
 
@@ -49,6 +50,7 @@ def trained(spec, directory):
         "rows": records.read_rows(files.metrics),
         "checkpoints": sorted(int(path.name) for path in files.checkpoints.iterdir()),
         "evaluation_rows": len(first.tokens),
+        "probes": [path.name for path in files.probed()],
     }
 
 
