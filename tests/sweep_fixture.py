@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jtransformer.records import SCHEMA, RunFiles, SweepFiles
+from jtransformer.records import SCHEMA, RunFiles, RunRecord, SweepFiles, SweepRecord
 
 RATES = (0.001, 0.004, 0.016)
 DATA = {
@@ -49,10 +49,34 @@ def write_sweep(workdir: Path, losses: Mapping[tuple[str, float, int], Any], **m
             "running" or "failed". The first arm is the baseline.
         **manifest: Entries of sweep.json that replace the usual ones.
     """
+    written = _manifest(losses, manifest)
+    workdir.mkdir(parents=True, exist_ok=True)
+    _write(SweepFiles(workdir).manifest, written)
+    for cell, loss in zip(map(_cell, losses), losses.values(), strict=True):
+        _write_run(RunFiles(workdir / cell["directory"]), cell, loss)
+    return workdir
+
+
+def record_of(losses: Mapping[tuple[str, float, int], Any], **manifest) -> SweepRecord:
+    """Returns what `write_sweep` would write, without a file, a curve or an environment.
+
+    Args:
+        losses: As for `write_sweep`; complete runs alone.
+        **manifest: As for `write_sweep`.
+    """
+    runs = []
+    for key, loss in losses.items():
+        cell = _cell(key)
+        status = _status(cell, loss)
+        runs.append(RunRecord(cell, status["state"], status, [], None, None))
+    return SweepRecord(_manifest(losses, manifest), tuple(runs))
+
+
+def _manifest(
+    losses: Mapping[tuple[str, float, int], Any], replaced: dict[str, Any]
+) -> dict[str, Any]:
     names = list(dict.fromkeys(arm for arm, _, _ in losses))
     seeds = sorted({seed for _, _, seed in losses})
-    cells = [_cell(*key) for key in losses]
-    workdir.mkdir(parents=True, exist_ok=True)
     usual = {
         "schema": SCHEMA,
         "title": "norm_and_ffn",
@@ -72,12 +96,9 @@ def write_sweep(workdir: Path, losses: Mapping[tuple[str, float, int], Any], **m
         "base": {"model": {"width": 64}, "training": {"steps": STEPS, "batch_size": 8}},
         "data": DATA,
         "arms": [_arm(name, index) for index, name in enumerate(names)],
-        "cells": cells,
+        "cells": [_cell(key) for key in losses],
     }
-    _write(SweepFiles(workdir).manifest, usual | manifest)
-    for cell, loss in zip(cells, losses.values(), strict=True):
-        _write_run(RunFiles(workdir / cell["directory"]), cell, loss)
-    return workdir
+    return usual | replaced
 
 
 def noisy_losses(effects: Mapping[str, float], seeds: int = 3, sd: float = 0.004) -> dict:
@@ -113,7 +134,8 @@ def _write(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value))
 
 
-def _cell(arm: str, rate: float, seed: int) -> dict[str, Any]:
+def _cell(key: tuple[str, float, int]) -> dict[str, Any]:
+    arm, rate, seed = key
     identity = hashlib.sha256(f"{arm} {rate} {seed}".encode()).hexdigest()
     folder = "".join(c if c.isalnum() or c in "-_" else "_" for c in arm)
     return {

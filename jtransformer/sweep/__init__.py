@@ -2,7 +2,7 @@
 
 from jtransformer.sweep.arms import Arm
 from jtransformer.sweep.board import Board, CellRecord, PairingError, states
-from jtransformer.sweep.continuation import check_continuation
+from jtransformer.sweep.continuation import check_continuation, judged_before
 from jtransformer.sweep.declaration import Declaration, read_declaration
 from jtransformer.sweep.executions import WISHES, Trains, executions
 from jtransformer.sweep.factors import Factor, Range
@@ -41,6 +41,7 @@ __all__ = [
     "check_continuation",
     "executions",
     "is_worked_on",
+    "judged_before",
     "make_plan",
     "manifest",
     "next_stage",

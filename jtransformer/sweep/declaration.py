@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from jtransformer.records import VerdictRule
 from jtransformer.spec import SpecError
 from jtransformer.sweep.factors import (
     Factor,
@@ -21,10 +22,17 @@ from jtransformer.sweep.search import (
     read_extension,
     read_search,
 )
+from jtransformer.sweep.verdict import read_verdict
 
 NEUTRAL = tuple(
     f"training.{name}"
-    for name in ("log_every", "evaluate_every", "checkpoint_every", "evaluation_batch_size")
+    for name in (
+        "log_every",
+        "evaluate_every",
+        "checkpoint_every",
+        "evaluation_batch_size",
+        "probe_steps",
+    )
 )
 """Settings that a run reports or is stored by; they move no final loss."""
 METRICS = ("validation/nll",)
@@ -48,6 +56,7 @@ class Declaration:
             and are compared within it. Empty asks once.
         search: How tuned settings are found.
         extend: Whether the tuned values are widened; None keeps them.
+        verdict: By which rule the arms are judged.
     """
 
     scientific: tuple[Factor, ...] = ()
@@ -60,6 +69,7 @@ class Declaration:
     scales: dict[str, Setting] = dataclasses.field(default_factory=dict)
     search: Search = Search()
     extend: Extension | None = None
+    verdict: VerdictRule = VerdictRule()
 
     def tuned(self) -> set[str]:
         """Returns the settings that are tuned."""
@@ -99,6 +109,7 @@ def read_declaration(value: Any) -> Declaration:
         scales=_named("scales", given["scales"]) if "scales" in given else {},
         search=search,
         extend=None if extend is None else read_extension(extend, search, nuisance),
+        verdict=read_verdict(given.get("verdict", {})),
     )
     _check_number_of_arms(declaration)
     _check_roles(declaration)

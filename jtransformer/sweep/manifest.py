@@ -9,6 +9,7 @@ from jtransformer.records import SCHEMA
 from jtransformer.spec import RunSpec, to_tree
 from jtransformer.sweep.arms import Arm
 from jtransformer.sweep.factors import Factor
+from jtransformer.sweep.matching import quantities
 from jtransformer.sweep.plan import Cell, Plan, run_spec, with_cells
 from jtransformer.sweep.search import active, settings_of
 from jtransformer.sweep.stages import after, with_directories
@@ -19,7 +20,8 @@ def manifest(plan: Plan, about: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         plan: The plan.
-        about: "title", "question", "command" and "data", which the plan does not know.
+        about: "title", "question", "command" and "data", which the plan does not know, and
+            "threads", among how many the work of a CPU is divided; without it that is open.
     """
     declared = plan.declaration
     return {
@@ -37,8 +39,11 @@ def manifest(plan: Plan, about: dict[str, Any]) -> dict[str, Any]:
         "scales": declared.scales,
         "search": dataclasses.asdict(declared.search),
         "extend": dataclasses.asdict(declared.extend) if declared.extend else None,
+        "verdict": dataclasses.asdict(declared.verdict),
+        "verdict_before": [],
         "drawn": list(plan.settings) if declared.search.trials else [],
         "stages": list(plan.stages),
+        "threads": about.get("threads"),
         "base": to_tree(plan.base),
         "data": about["data"],
         "arms": [_arm_record(arm) for arm in plan.arms],
@@ -103,6 +108,7 @@ def _arm_record(arm: Arm) -> dict[str, Any]:
         "parameters": counts.total,
         "components": dataclasses.asdict(counts),
         "residual": arm.residual,
+        "quantities": quantities(arm.spec),
         "mismatches": arm.mismatches,
         "training_flops_per_token": round(flops.training),
         "spec": arm.tree,

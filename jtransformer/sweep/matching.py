@@ -165,16 +165,20 @@ def mismatches(spec: RunSpec, reference: RunSpec) -> dict[str, float | None]:
 
     None stands where the baseline has nothing of a quantity: an encoder has no cache.
     """
-    found = {}
-    for name in accounting.QUANTITIES:
-        own, other = (_figure(run, name) for run in (spec, reference))
-        found[name] = (own - other) / other if other else None
-    return found
+    own, others = quantities(spec), quantities(reference)
+    return {n: (own[n] - other) / other if other else None for n, other in others.items()}
 
 
-def _figure(run: RunSpec, name: Any) -> float:
-    lengths = {} if name in accounting.OF_PARAMETERS else _rows(run)._asdict()
-    return accounting.quantity(run.model, name, **lengths)
+def quantities(run: RunSpec) -> dict[str, float]:
+    """Returns every quantity that can be matched, at the lengths of the run's own rows."""
+    rows = _rows(run)._asdict()
+    names: tuple[Any, ...] = accounting.QUANTITIES
+    return {
+        name: accounting.quantity(
+            run.model, name, **({} if name in accounting.OF_PARAMETERS else rows)
+        )
+        for name in names
+    }
 
 
 def _rows(run: RunSpec) -> accounting.RowLengths:

@@ -196,9 +196,12 @@ def run_spec(tree: Tree, nuisance: Setting, seed: int, steps: int | None) -> Run
         tree: The arm's settings of all kinds.
         nuisance: What is tuned.
         seed: The seed.
-        steps: `training.steps` where it is not the arm's.
+        steps: `training.steps` where it is not the arm's; what lies beyond is not probed.
     """
-    length = {} if steps is None else {"training.steps": steps}
+    length: Setting = {} if steps is None else {"training.steps": steps}
+    probed = tree["training"].get("probe_steps", ())
+    if steps is not None and probed:
+        length["training.probe_steps"] = [step for step in probed if step <= steps]
     return from_tree(prune(replace(tree, {**nuisance, "seed": seed, **length})))
 
 

@@ -220,6 +220,6 @@ def test_error_one_arm_compares_nothing():
 @pytest.mark.parametrize("role", ["scientific", "nuisance"])
 def test_error_a_setting_that_moves_no_result(role):
     sweep = {"scientific": {"model.layers": (1, 2)}}
-    sweep[role] = sweep.get(role, {}) | {"training.log_every": (1, 2)}
-    with pytest.raises(SpecError, match="training.log_every changes no result"):
-        read_declaration(sweep)
+    for path in ("training.log_every", "training.probe_steps"):
+        with pytest.raises(SpecError, match=f"{path} changes no result"):
+            read_declaration(sweep | {role: sweep.get(role, {}) | {path: (1, 2)}})

@@ -119,6 +119,8 @@ def test_the_residual_is_that_of_the_matched_quantity(equal):
     for arm, written in zip(plan.arms, manifest(plan, ABOUT)["arms"], strict=True):
         assert arm.residual == arm.mismatches[equal] == written["residual"]
         assert written["mismatches"] == arm.mismatches
+        assert written["quantities"]["parameters"] == written["parameters"]
+        assert round(written["quantities"]["training_flops"]) == written["training_flops_per_token"]
 
 
 def test_operations_are_made_equal_at_the_lengths_of_the_runs():

@@ -92,6 +92,13 @@ def test_the_last_rung_is_the_run_of_a_plain_grid():
     assert len(final) == 4 and final < {cell.fingerprint for cell in plain.cells}
 
 
+def test_a_short_rung_is_probed_at_the_steps_that_it_reaches():
+    probed = tree_with(**{"training.probe_steps": (0, 100, 150, 400)})
+    last = grown(plan_of(PLACEMENT, tree=probed, **HALVING), best_at(2e-3))[-1]
+    found = {cell.spec.training.steps: cell.spec.training.probe_steps for cell in last.cells}
+    assert found == {100: (0, 100), 200: (0, 100, 150), 400: (0, 100, 150, 400)}
+
+
 def test_halving_waits_for_every_run():
     plan = plan_of(PLACEMENT, **HALVING)
     loss = best_at(2e-3)
