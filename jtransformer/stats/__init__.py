@@ -1,16 +1,10 @@
 """Statistics of a sweep: records in, tables and verdicts out; no JAX, no files written."""
 
-from jtransformer.stats.additive import (
-    LEVEL,
-    POWER,
-    AdditiveFit,
-    fit_additive,
-    holm,
-    mean_estimate,
-    paired_t,
-    resolvable_difference,
-)
+from jtransformer.stats.additive import LEVEL, AdditiveFit, fit_additive
 from jtransformer.stats.analysis import analyse, analyse_scales, at_scales
+from jtransformer.stats.audit import ArmAudit, Audit, Check, EnvironmentValue, audit
+from jtransformer.stats.changes import ABSENT, Change
+from jtransformer.stats.crossings import FEWEST_POINTS
 from jtransformer.stats.curves import (
     difference_curves,
     learning_curves,
@@ -18,6 +12,14 @@ from jtransformer.stats.curves import (
     mean_nuisance_curves,
     nuisance_curves,
 )
+from jtransformer.stats.divergence import (
+    ArmDivergence,
+    Divergence,
+    Rate,
+    divergence,
+    exact_rate,
+)
+from jtransformer.stats.equivalence import p_equivalent
 from jtransformer.stats.estimates import (
     Analysis,
     ArmAnalysis,
@@ -25,44 +27,165 @@ from jtransformer.stats.estimates import (
     Comparison,
     Count,
     Edge,
+    EffectSize,
     Estimate,
     ModelFit,
     RungCount,
+    SeedsNeeded,
     Verdict,
 )
-from jtransformer.stats.fairness import Fairness, fairness
+from jtransformer.stats.factorial import Factor, Factorial, factorial
+from jtransformer.stats.factorial_model import (
+    FactorialFit,
+    Term,
+    fit_factorial,
+    holm_over_terms,
+)
+from jtransformer.stats.fairness import Fairness, fairness, unfair_reasons
+from jtransformer.stats.families import Correction, adjust, simultaneous
+from jtransformer.stats.ladder import ArmLadder, Ladder, ladder
+from jtransformer.stats.paired import (
+    BOOTSTRAP_SEEDS,
+    SIGN_FLIP_SEEDS,
+    bootstrap,
+    effect_size,
+    mean_estimate,
+    paired_t,
+    sign_flip,
+    smallest_p,
+)
+from jtransformer.stats.pooling import Compared, Obstacle, Pool, Repeat, compare, obstacles, pool
+from jtransformer.stats.power import (
+    MOST_SEEDS,
+    POWER,
+    Need,
+    Power,
+    Spread,
+    noise_floor,
+    power,
+    resolvable_at,
+    resolvable_difference,
+    seeds_needed,
+    spread,
+)
+from jtransformer.stats.probes import (
+    AttentionMap,
+    Profiles,
+    head_rows,
+    layer_rows,
+    mean_profiles,
+    profiles,
+)
+from jtransformer.stats.reestimation import BothWays, Reestimated
+from jtransformer.stats.sensitivity import (
+    ArmSensitivity,
+    FactorSensitivity,
+    Sensitivity,
+    sensitivity,
+)
+from jtransformer.stats.speed import ArmSpeed, Speed, TokenRatio, speed
 from jtransformer.stats.tables import bits, results_table, timings_table
+from jtransformer.stats.verdict import is_equivalent, is_told
 
 __all__ = [
+    "ABSENT",
+    "BOOTSTRAP_SEEDS",
+    "FEWEST_POINTS",
     "LEVEL",
+    "MOST_SEEDS",
     "POWER",
+    "SIGN_FLIP_SEEDS",
     "AdditiveFit",
     "Analysis",
     "ArmAnalysis",
+    "ArmAudit",
+    "ArmDivergence",
+    "ArmLadder",
+    "ArmSensitivity",
+    "ArmSpeed",
+    "AttentionMap",
+    "Audit",
+    "Change",
+    "Check",
+    "BothWays",
     "Choice",
+    "Compared",
     "Comparison",
+    "Correction",
     "Count",
+    "Divergence",
     "Edge",
+    "EffectSize",
+    "EnvironmentValue",
     "Estimate",
+    "Factor",
+    "FactorSensitivity",
+    "Factorial",
+    "FactorialFit",
     "Fairness",
+    "Ladder",
     "ModelFit",
+    "Need",
+    "Obstacle",
+    "Pool",
+    "Power",
+    "Profiles",
+    "Rate",
+    "Reestimated",
+    "Repeat",
     "RungCount",
+    "SeedsNeeded",
+    "Sensitivity",
+    "Speed",
+    "Spread",
+    "Term",
+    "TokenRatio",
     "Verdict",
+    "adjust",
     "analyse",
     "analyse_scales",
     "at_scales",
+    "audit",
     "bits",
+    "bootstrap",
+    "compare",
     "difference_curves",
+    "divergence",
+    "effect_size",
+    "exact_rate",
+    "factorial",
     "fairness",
     "fit_additive",
-    "holm",
+    "fit_factorial",
+    "holm_over_terms",
+    "is_equivalent",
+    "is_told",
+    "ladder",
+    "head_rows",
+    "layer_rows",
     "learning_curves",
     "mean_estimate",
     "mean_learning_curves",
     "mean_nuisance_curves",
+    "mean_profiles",
+    "noise_floor",
     "nuisance_curves",
+    "obstacles",
+    "p_equivalent",
     "paired_t",
+    "pool",
+    "power",
+    "profiles",
+    "resolvable_at",
     "resolvable_difference",
     "results_table",
+    "seeds_needed",
+    "sensitivity",
+    "sign_flip",
+    "simultaneous",
+    "smallest_p",
+    "speed",
+    "spread",
     "timings_table",
+    "unfair_reasons",
 ]

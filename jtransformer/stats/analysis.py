@@ -2,15 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from jtransformer.records import RunRecord, SweepRecord
-from jtransformer.stats.additive import (
-    AdditiveFit,
-    fit_additive,
-    holm,
-    mean_estimate,
-    paired_t,
-    resolvable_difference,
-)
+from jtransformer.records import RunRecord, SweepRecord, earlier_rules, verdict_rule
+from jtransformer.stats.additive import AdditiveFit, fit_additive
+from jtransformer.stats.comparison import Family, compare, family
 from jtransformer.stats.estimates import (
     Analysis,
     ArmAnalysis,
@@ -19,9 +13,12 @@ from jtransformer.stats.estimates import (
     Count,
     Estimate,
     ModelFit,
+    Verdict,
 )
+from jtransformer.stats.fairness import unfair_reasons
+from jtransformer.stats.paired import mean_estimate
 from jtransformer.stats.selection import by_setting, choose, count, rungs
-from jtransformer.stats.verdict import judge
+from jtransformer.stats.verdict import Case, judge
 
 
 def analyse(record: SweepRecord) -> Analysis:
@@ -45,18 +42,18 @@ def analyse(record: SweepRecord) -> Analysis:
 def analyse_scales(record: SweepRecord) -> tuple[Analysis, ...]:
     """Judges the arms of each scale against the baseline at that scale.
 
-    Each scale has its own arm + seed model, since noise differs with size. Holm's correction takes
-    the comparisons of all scales as one family: whoever looks through the scales for a finding
+    Each scale has its own arm + seed model, since noise differs with size. The correction takes the
+    comparisons of all scales as one family: whoever looks through the scales for a finding
     is then wrong at most as often as with a single one.
 
     Returns:
         One analysis for each scale; one in all of a sweep without scales.
     """
     parts = [_fitted(one) for one in at_scales(record)]
-    family = sum(len(part.choices) - 1 for part in parts)
-    raw = {name: d.p for part in parts for name, d in part.differences() if d.p is not None}
-    adjusted = holm(raw, family)
-    return tuple(_judged(part, family, adjusted) for part in parts)
+    differences = {arm: one for part in parts for arm, one in part.differences().items()}
+    comparisons = sum(len(part.choices) - 1 for part in parts)
+    among = family(differences, comparisons, verdict_rule(record.manifest))
+    return tuple(_judged(part, among) for part in parts)
 
 
 def at_scales(record: SweepRecord) -> list[SweepRecord]:
@@ -83,8 +80,8 @@ class _Part(NamedTuple):
     usable: dict[str, Choice]
     additive: AdditiveFit | None
 
-    def differences(self) -> list[tuple[str, Estimate]]:
-        return list(self.additive.differences.items()) if self.additive else []
+    def differences(self) -> dict[str, Estimate]:
+        return self.additive.differences if self.additive else {}
 
 
 def _fitted(record: SweepRecord) -> _Part:
@@ -99,22 +96,26 @@ def _fitted(record: SweepRecord) -> _Part:
     return _Part(record, choices, {n: count(runs[n]) for n in names}, usable, additive)
 
 
-def _judged(part: _Part, family: int, adjusted: dict[str, float]) -> Analysis:
+def _judged(part: _Part, among: Family) -> Analysis:
     manifest, baseline = part.record.manifest, part.record.manifest["baseline"]
-    fit, comparisons = _compare(part, family, adjusted)
+    fit, comparisons = _compare(part, among)
+    unfair = unfair_reasons(part.record)
     arms = []
     for arm in manifest["arms"]:
         name = arm["name"]
-        verdict = judge(
+        case = Case(
             is_baseline=name == baseline,
             runs=part.counts[name],
             baseline_runs=part.counts[baseline],
             choice=part.choices[name],
+            baseline_choice=part.choices[baseline],
+            objections=tuple(unfair[name]),
             comparison=comparisons.get(name),
             seeds=len(manifest["seeds"]),
+            margin=among.rule.margin,
         )
         runs = [run for run in part.record.runs if run.cell["arm"] == name]
-        arms.append(_arm(arm, runs, part.choices[name], comparisons.get(name), verdict))
+        arms.append(_arm(arm, runs, case, judge(case)))
     return Analysis(
         title=manifest["title"],
         question=manifest["question"],
@@ -131,12 +132,12 @@ def _judged(part: _Part, family: int, adjusted: dict[str, float]) -> Analysis:
         search=manifest.get("search", {}),
         stages=tuple(manifest.get("stages", ())),
         rungs=rungs([run for run in part.record.runs if run.cell["arm"] == baseline]),
+        rule=among.rule,
+        earlier_rules=earlier_rules(manifest),
     )
 
 
-def _compare(
-    part: _Part, family: int, adjusted: dict[str, float]
-) -> tuple[ModelFit | None, dict[str, Comparison]]:
+def _compare(part: _Part, among: Family) -> tuple[ModelFit | None, dict[str, Comparison]]:
     usable, additive, baseline = part.usable, part.additive, part.record.manifest["baseline"]
     if additive is None:
         return None, {}
@@ -149,44 +150,28 @@ def _compare(
         degrees_of_freedom=additive.degrees_of_freedom,
         residual_sd=additive.residual_sd,
         balanced=additive.balanced,
-        comparisons=family,
+        comparisons=among.comparisons,
     )
     reference = usable[baseline].validation
     return fit, {
-        name: _comparison(
-            difference=difference,
-            by_seed=_paired_differences(usable[name].validation, reference),
+        name: compare(
+            name,
+            difference,
+            _paired_differences(usable[name].validation, reference),
             test=on_test.get(name),
-            p_holm=adjusted.get(name),
-            resolvable=_resolvable(difference, additive, family),
+            fit=fit,
+            among=among,
         )
         for name, difference in additive.differences.items()
     }
-
-
-def _comparison(*, difference: Estimate, by_seed: dict[int, float], **rest: Any) -> Comparison:
-    paired = paired_t(list(by_seed.values())) if by_seed else None
-    return Comparison(model=difference, paired=paired, by_seed=by_seed, **rest)
 
 
 def _paired_differences(arm: dict[int, float], reference: dict[int, float]) -> dict[int, float]:
     return {seed: arm[seed] - reference[seed] for seed in sorted(arm) if seed in reference}
 
 
-def _resolvable(difference: Estimate, fit: AdditiveFit, comparisons: int) -> float | None:
-    if difference.standard_error is None:
-        return None
-    return resolvable_difference(difference.standard_error, fit.degrees_of_freedom, comparisons)
-
-
-def _arm(
-    arm: dict[str, Any],
-    runs: list[RunRecord],
-    choice: Choice | None,
-    comparison: Comparison | None,
-    verdict: Any,
-) -> ArmAnalysis:
-    counts = count(runs)
+def _arm(arm: dict[str, Any], runs: list[RunRecord], case: Case, verdict: Verdict) -> ArmAnalysis:
+    counts, choice = case.runs, case.choice
     validation, test = [], []
     if choice is not None and not choice.runs.diverged:
         validation = list(choice.validation.values())
@@ -207,6 +192,7 @@ def _arm(
         choice=choice,
         mean=mean_estimate(validation) if validation else None,
         test_mean=mean_estimate(test) if test else None,
-        comparison=comparison,
+        comparison=case.comparison,
+        objections=case.objections,
         verdict=verdict,
     )

@@ -3,13 +3,17 @@
 import dataclasses
 from typing import Any, Literal
 
+from jtransformer.records import EarlierRule, VerdictRule
+
 Word = Literal[
     "baseline",
     "better",
     "worse",
-    "no difference can be told",
+    "equivalent within margin",
+    "cannot tell",
+    "diverges more often",
+    "unfair comparison",
     "incomplete",
-    "diverges",
     "no interval",
     "not compared",
 ]
@@ -33,6 +37,21 @@ class Estimate:
     def half_width(self) -> float | None:
         """Half the length of the interval."""
         return None if self.high is None else self.high - self.value
+
+
+@dataclasses.dataclass(frozen=True)
+class EffectSize:
+    """A difference in units of the noise, with its 95 % interval; not symmetric about `value`.
+
+    Attributes:
+        value: Difference / residual sd, without a small-sample correction.
+        low: Lower end.
+        high: Upper end.
+    """
+
+    value: float
+    low: float
+    high: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,22 +114,47 @@ class Choice:
     train: dict[int, float]
 
 
+@dataclasses.dataclass(frozen=True)
+class SeedsNeeded:
+    """How many seeds would find a difference with 80 % power.
+
+    Attributes:
+        seeds: How many; None if more than `MOST_SEEDS`.
+        difference: The difference, without its sign.
+        of: Whether it is the declared margin or the observed difference.
+    """
+
+    seeds: int | None
+    difference: float
+    of: Literal["margin", "observed difference"]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
     """An arm against the baseline at their chosen settings; negative means a lower loss.
 
     `model` is the arm + seed model's difference and decides; `paired` is the plain paired t of
-    `by_seed`, a check; `test` is the model's difference on the test split. `p_holm` adjusts
-    `model.p` over all arms but the baseline, at every scale. `resolvable` is the smallest
-    difference that would be found with 80 % power at Holm's first step.
+    `by_seed`, a check; `test` is the model's difference on the test split. `p_adjusted` adjusts
+    `model.p` over all arms but the baseline, at every scale, by the correction of the rule, and
+    `p_equivalent` so adjusts that of two one-sided tests, where a margin is declared.
+    `simultaneous` is `model` with an interval of which those of the whole family hold at once.
+    `effect_size` is in units of the residual sd. `bootstrap` and `p_sign_flip` are of `by_seed`,
+    where it has seeds enough. `resolvable` is the smallest difference that would be found with
+    80 % power at Holm's first step; `need` is how many seeds another one would take.
     """
 
     model: Estimate
     paired: Estimate | None
     by_seed: dict[int, float]
     test: Estimate | None
-    p_holm: float | None
+    p_adjusted: float | None
     resolvable: float | None
+    simultaneous: Estimate
+    effect_size: EffectSize | None
+    bootstrap: tuple[float, float] | None
+    p_sign_flip: float | None
+    p_equivalent: float | None
+    need: SeedsNeeded | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,6 +164,7 @@ class ArmAnalysis:
     `residual` is the mismatch of the matched quantity to the baseline, a fraction; `mismatches`
     are those of every quantity, None where the baseline has nothing of it. `mean` and
     `test_mean` average the seeds at the choice and are None where a run of it diverged.
+    `objections` are the reasons for which the comparison with the baseline is unfair.
     """
 
     name: str
@@ -136,6 +181,7 @@ class ArmAnalysis:
     mean: Estimate | None
     test_mean: Estimate | None
     comparison: Comparison | None
+    objections: tuple[str, ...]
     verdict: Verdict
 
 
@@ -144,8 +190,8 @@ class ModelFit:
     """The arm + seed model that the differences come from.
 
     `arms` are the arms in it; `balanced` says that each has every seed. `residual_sd` is
-    None without residual degrees of freedom. `comparisons` is the size of Holm's
-    family.
+    None without residual degrees of freedom. `comparisons` is the size of the family that p values
+    are adjusted over.
     """
 
     arms: tuple[str, ...]
@@ -162,9 +208,10 @@ class Analysis:
 
     `match` is what the manifest says of it: what is held equal and by what, None for nothing.
     Of a sweep at several scales there is one for each: `scale` is its name and `scales` are all of
-    them, in which Holm's correction counts every comparison. `search` says how tuned settings were
+    them, and the comparisons of all are one family. `search` says how tuned settings were
     found, `rungs` how long they were run (those of the baseline, with no rungs none), and `stages`
-    what was decided on the way.
+    what was decided on the way. `rule` is by which the words are chosen, `earlier_rules` are those
+    that it has replaced when runs had finished.
     """
 
     title: str
@@ -182,11 +229,20 @@ class Analysis:
     search: dict[str, Any]
     stages: tuple[dict[str, Any], ...]
     rungs: tuple[RungCount, ...]
+    rule: VerdictRule
+    earlier_rules: tuple[EarlierRule, ...]
 
     @property
     def drawn(self) -> bool:
         """Whether tuned settings were drawn, so that no grid of them is full."""
         return self.search.get("trials") is not None
+
+    def difference(self, arm: ArmAnalysis) -> Estimate | None:
+        """Returns an arm's difference with the interval that the rule has shown."""
+        if arm.comparison is None:
+            return None
+        plain = self.rule.intervals == "unadjusted"
+        return arm.comparison.model if plain else arm.comparison.simultaneous
 
     def arm(self, name: str) -> ArmAnalysis:
         """Returns the arm of that name.
