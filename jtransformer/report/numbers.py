@@ -32,6 +32,11 @@ def difference_with_interval(estimate: Estimate | None) -> str:
     return _with_interval(estimate, difference)
 
 
+def interval(ends: tuple[float, float] | None) -> str:
+    """Writes both ends of an interval of differences."""
+    return NOTHING if ends is None else f"{difference(ends[0])} to {difference(ends[1])}"
+
+
 def p_value(p: float | None) -> str:
     """Writes a p value to three significant digits."""
     return NOTHING if p is None else f"{p:#.3g}"

@@ -3,99 +3,127 @@
 import importlib.resources
 import json
 import re
-from typing import Any, NamedTuple
+import shlex
+from typing import Any
 
 import jinja2
 import markupsafe
 
 from jtransformer.records import SweepRecord
 from jtransformer.report import equality, numbers, sentences
-from jtransformer.report.figures import Figure
-from jtransformer.report.scales import scales_table
-from jtransformer.report.summary import COLUMNS, Column, check_table, summary_table
-from jtransformer.stats import Analysis, fairness, results_table
+from jtransformer.report.contents import Contents, Part
+from jtransformer.report.section import Section, Table
+from jtransformer.report.style import Figure, arms_of
+from jtransformer.report.summary import Column
+from jtransformer.stats import results_table
+
+_DIGITS = 7
+"""Significant digits of what is drawn on the page; the data behind figures have all."""
 
 
-class Part(NamedTuple):
-    """What the page shows of one scale, or of a sweep without scales.
-
-    Attributes:
-        record: Its records.
-        analysis: Their analysis.
-        figures: The figures in the page's theme.
-    """
-
-    record: SweepRecord
-    analysis: Analysis
-    figures: list[Figure]
-
-
-def page(record: SweepRecord, analysis: Analysis, figures: list[Figure]) -> str:
-    """Writes the page of a sweep without scales as HTML text.
+def page(record: SweepRecord, shown: Contents, reload_seconds: float | None = None) -> str:
+    """Writes the page of a sweep as HTML text, each scale on its own and all of them above.
 
     All text from configs and records is escaped by the template engine.
 
     Args:
         record: The sweep's records.
-        analysis: Their analysis.
-        figures: The figures in the page's theme.
+        shown: Its sections in the page's theme.
+        reload_seconds: How often the page loads itself anew, None for never.
     """
-    return page_of_scales(record, [Part(record, analysis, figures)], None)
-
-
-def page_of_scales(record: SweepRecord, parts: list[Part], overview: Figure | None) -> str:
-    """Writes the page of a sweep, each scale on its own and all of them above.
-
-    Args:
-        record: The sweep's records.
-        parts: Its scales, or itself alone.
-        overview: The figure that holds the scales together, if there is one.
-    """
-    analyses = tuple(part.analysis for part in parts)
-    analysis = analyses[0]
-    template = importlib.resources.files("jtransformer.report") / "page.html.j2"
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    question, details = _split_question(analysis.question)
-    return environment.from_string(template.read_text(encoding="utf-8")).render(
-        analysis=analysis,
-        question=question,
-        details=details,
-        finished=sum(one.runs.finished for one in analyses),
-        planned=sum(one.runs.planned for one in analyses),
-        scales=_rows(scales_table(analyses)) if analysis.scales else None,
-        overview=[(overview, script_json(overview.spec))] if overview else [],
-        parts=[_shown(part) for part in parts],
-        bundle=_bundle() if any(part.figures for part in parts) else "",
-        environment=_environment(record),
-        data=analysis.data,
-        runs=_runs(record),
+    analyses = tuple(part.analysis for part in shown.parts)
+    question, details = _split_question(analyses[0].question)
+    return (
+        environment()
+        .get_template("page.html.j2")
+        .render(
+            analysis=analyses[0],
+            reload_seconds=reload_seconds,
+            question=question,
+            details=details,
+            finished=sum(one.runs.finished for one in analyses),
+            planned=sum(one.runs.planned for one in analyses),
+            across=[ready(section, "all") for section in shown.across],
+            parts=[_part(*one) for one in enumerate(shown.parts, 1)],
+            bundle=bundle() if any(section.figures for section in shown.all()) else "",
+            environment=_environment(record),
+            data=analyses[0].data,
+            runs=_table(_runs(record, analyses[0].data["loss_unit"])),
+            workdir=_workdir(analyses[0].command),
+        )
     )
 
 
-def _shown(part: Part) -> dict[str, Any]:
+def environment() -> jinja2.Environment:
+    """Returns the template engine, which escapes all text and knows this package's templates."""
+    folder = importlib.resources.files("jtransformer.report")
+    return jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda name: (folder / name).read_text(encoding="utf-8")),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _part(number: int, part: Part) -> dict[str, Any]:
     analysis = part.analysis
     return {
         "analysis": analysis,
+        "number": number,
         "heading": None if analysis.scale is None else sentences.scale(analysis),
-        "answer": sentences.answer(analysis),
-        "caveats": sentences.caveats(analysis),
-        "compressor": sentences.compressor(analysis),
+        "answer": part.verdict.paragraphs[0],
+        "caveats": part.verdict.paragraphs[1:],
+        "arms": _table(part.verdict.tables[0]),
+        "sections": [ready(section, str(number)) for section in part.sections],
         "statistics": sentences.statistics(analysis),
-        "summary": _rows(summary_table(analysis, COLUMNS)),
-        "checks": _rows(check_table(analysis)),
-        "figures": [(figure, script_json(figure.spec)) for figure in part.figures],
-        "components": _components(analysis),
-        "audit": fairness(part.record),
-        "tuning": _tuning(analysis),
-        "equality": _equality(analysis),
+        "inequality": equality.inequality(analysis),
+    }
+
+
+def ready(section: Section, place: str) -> dict[str, Any]:
+    """Readies a section for the template; `place` tells apart those of several scales, in ids."""
+    return {
+        "id": f"{section.name}-{place}",
+        "name": section.name,
+        "title": section.title,
+        "paragraphs": section.paragraphs,
+        "tables": [_table(table) for table in section.tables],
+        "figures": [_figure(figure) for figure in section.figures],
+    }
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    # Vega says this of the picture to those who do not see it.
+    spec = figure.spec | {"description": f"{figure.title}. {figure.caption}"}
+    changes = [[choice.changes for choice in control.choices] for control in figure.controls]
+    return {
+        "name": figure.name,
+        "title": figure.title,
+        "caption": figure.caption,
+        "wide": figure.wide,
+        "arms": arms_of(figure.spec),
+        "controls": figure.controls,
+        "json": script_json(_rounded({"spec": spec, "changes": changes})),
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    rows = list(zip(*(column.cells for column in table.columns), strict=True))
+    return {
+        "name": table.name,
+        "caption": table.caption,
+        "headings": [column.heading for column in table.columns],
+        "rows": rows,
+        "text": table.text,
+        "marks": table.marks or [[False] * len(table.columns) for _ in rows],
     }
 
 
 def script_json(value: Any) -> markupsafe.Markup:
     """Writes JSON that may stand inside a script element: no "<" can end the element."""
-    return markupsafe.Markup(json.dumps(value, ensure_ascii=False).replace("<", "\\u003c"))
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return markupsafe.Markup(text.replace("<", "\\u003c"))
 
 
 def script_text(code: str) -> markupsafe.Markup:
@@ -103,60 +131,35 @@ def script_text(code: str) -> markupsafe.Markup:
     return markupsafe.Markup(re.sub("</(script)", r"<\\/\1", code, flags=re.IGNORECASE))
 
 
-def _bundle() -> markupsafe.Markup:
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: _rounded(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(part) for part in value]
+    return value
+
+
+def bundle() -> markupsafe.Markup:
+    """Returns Vega, Vega-Lite and vega-embed, to be put into a page with figures."""
     import vl_convert
 
     return script_text(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
 
 
+def _workdir(command: str) -> str:
+    """Returns the work directory that the sweep's command names, as it stands there."""
+    words = shlex.split(command)
+    if "--workdir" in words[:-1]:
+        return shlex.quote(words[words.index("--workdir") + 1])
+    given = [word for word in words if word.startswith("--workdir=")]
+    return shlex.quote(given[0].removeprefix("--workdir=")) if given else "DIR"
+
+
 def _split_question(text: str) -> tuple[str, str]:
     question, _, details = text.strip().partition("\n\n")
     return " ".join(question.split()), details.strip()
-
-
-def _rows(table: list[Column]) -> dict[str, Any]:
-    return {
-        "headings": [column.heading for column in table],
-        "rows": list(zip(*(column.cells for column in table), strict=True)),
-    }
-
-
-def _components(analysis: Analysis) -> dict[str, Any]:
-    names = list(dict.fromkeys(name for arm in analysis.arms for name in arm.components))
-    rows = [
-        [
-            arm.name,
-            *(numbers.count(arm.components.get(name, 0)) for name in names),
-            numbers.count(arm.parameters),
-            ", ".join(f"{k.rsplit('.', 1)[-1]} = {v}" for k, v in arm.matched.items()) or "—",
-        ]
-        for arm in analysis.arms
-    ]
-    plain = [name.replace("_", " ") for name in names]
-    return {"headings": ["arm", *plain, "total", "solved for"], "rows": rows}
-
-
-def _equality(analysis: Analysis) -> dict[str, Any]:
-    """Gathers what is equal; `residuals` says which arms stand out in the table of arms."""
-    quantity = equality.matched_quantity(analysis) or "parameters"
-    return {
-        "quantity": equality.WORDS[quantity],
-        "rule": equality.rule(analysis),
-        "caption": equality.caption(analysis),
-        "inequality": equality.inequality(analysis),
-        "residuals": [equality.is_unequal(analysis, arm.residual) for arm in analysis.arms],
-        "table": _rows(equality.mismatch_table(analysis)) | {"marks": equality.marks(analysis)},
-    }
-
-
-def _tuning(analysis: Analysis) -> dict[str, Any]:
-    headings = ["arm", "settings tried", "runs", "finished", "diverged", "failed"]
-    rows = [
-        [arm.name, arm.settings]
-        + [arm.runs.planned, arm.runs.finished, arm.runs.diverged, arm.runs.failed]
-        for arm in analysis.arms
-    ]
-    return {"headings": headings, "rows": rows}
 
 
 def _environment(record: SweepRecord) -> dict[str, str]:
@@ -168,16 +171,17 @@ def _environment(record: SweepRecord) -> dict[str, str]:
     return {name: " / ".join(dict.fromkeys(values)) for name, values in shown.items()}
 
 
-def _runs(record: SweepRecord) -> dict[str, Any]:
+def _runs(record: SweepRecord, unit: str) -> Table:
     """Tabulates the runs for reading; `results.csv` has the digits."""
     table = results_table(record).drop(
         columns=["parameters", "training_flops_per_token", "fingerprint", "tokens"]
     )
-    rows = [
-        [_cell(name, value) for name, value in zip(table.columns, row, strict=True)]
-        for row in table.itertuples(index=False)
+    columns = [
+        Column(name.replace("_", " "), [_cell(name, value) for value in table[name]])
+        for name in table.columns
     ]
-    return {"headings": [name.replace("_", " ") for name in table.columns], "rows": rows}
+    caption = f"One row per run; losses in {unit}. The test loss stands at chosen settings alone."
+    return Table("runs", caption, columns, ("arm", "state"))
 
 
 def _cell(name: str, value: Any) -> str:

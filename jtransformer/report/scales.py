@@ -3,8 +3,9 @@
 from typing import Any
 
 import altair as alt
+import pandas
 
-from jtransformer.report import numbers, style
+from jtransformer.report import judging, numbers, style
 from jtransformer.report.summary import Column
 from jtransformer.stats import Analysis, ArmAnalysis
 
@@ -20,16 +21,16 @@ def scales_table(analyses: tuple[Analysis, ...]) -> list[Column]:
     columns = [Column("arm", [label(first, arm) for arm in first.arms])]
     for analysis in analyses:
         parameters = numbers.count(analysis.arm(analysis.baseline).parameters)
-        cells = [_cell(arm) for arm in analysis.arms]
+        cells = [_cell(analysis, arm) for arm in analysis.arms]
         columns.append(Column(f"{analysis.scale} ({parameters} parameters)", cells))
     return columns
 
 
-def _cell(arm: ArmAnalysis) -> str:
+def _cell(analysis: Analysis, arm: ArmAnalysis) -> str:
     word = arm.verdict.word
     if arm.comparison is None or word in ("baseline", "incomplete"):
         return word
-    return f"{numbers.difference_with_interval(arm.comparison.model)}, {word}"
+    return f"{numbers.difference_with_interval(analysis.difference(arm))}, {word}"
 
 
 def scales_figure(analyses: tuple[Analysis, ...], theme: style.Theme) -> style.Figure | None:
@@ -38,13 +39,14 @@ def scales_figure(analyses: tuple[Analysis, ...], theme: style.Theme) -> style.F
         {
             "scale": analysis.scale,
             "arm": label(analysis, arm),
-            "difference": arm.comparison.model.value,
-            "low": arm.comparison.model.low,
-            "high": arm.comparison.model.high,
+            "difference": shown.value,
+            "low": shown.low,
+            "high": shown.high,
+            "interval": analysis.rule.intervals,
         }
         for analysis in analyses
         for arm in analysis.arms
-        if arm.comparison is not None
+        if (shown := analysis.difference(arm)) is not None
     ]
     if not rows:
         return None
@@ -60,7 +62,7 @@ def scales_figure(analyses: tuple[Analysis, ...], theme: style.Theme) -> style.F
         "scale:N", title="scale", sort=[str(a.scale) for a in analyses], axis=alt.Axis(labelAngle=0)
     )
     title = f"difference to the scale's baseline, {analyses[0].data['loss_unit']}"
-    y = alt.Y("difference:Q", title=title, axis=alt.Axis(format="+~g", tickCount=7))
+    y = alt.Y("difference:Q", title=title, axis=alt.Axis(format="+.4~g", tickCount=7))
     offset = alt.XOffset("arm:N", sort=names, scale=alt.Scale(paddingOuter=1))
     zero = alt.Chart(style.data([{"difference": 0}])).mark_rule(strokeDash=[3, 3], opacity=0.6)
     layers: list[Any] = [
@@ -76,7 +78,9 @@ def scales_figure(analyses: tuple[Analysis, ...], theme: style.Theme) -> style.F
     return style.Figure(
         name="differences_by_scale",
         title="Differences at every scale",
-        caption="Estimate and 95 % interval (unadjusted) of each arm against the baseline of the "
-        "same scale (negative: lower loss, better). Scales stand in the order of the config.",
+        caption=f"Estimate and 95 % interval ({judging.interval(analyses[0])}) of each arm "
+        "against the baseline of the same scale (negative: lower loss, better). Scales stand in "
+        "the order of the config.",
         spec=style.apply(alt.layer(*layers).properties(height=330), theme),
+        table=pandas.DataFrame(rows),
     )

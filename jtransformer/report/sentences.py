@@ -1,7 +1,7 @@
 """Sentences of the page, by rule from the analysis."""
 
-from jtransformer.report import equality, numbers
-from jtransformer.stats import Analysis, ArmAnalysis, bits
+from jtransformer.report import equality, judging, numbers
+from jtransformer.stats import Analysis, ArmAnalysis, bits, exact_rate, is_told
 
 
 def scale(analysis: Analysis) -> str:
@@ -22,8 +22,10 @@ def answer(analysis: Analysis) -> str:
     clauses = [
         _direction(others, "better", analysis),
         _direction(others, "worse", analysis),
-        _untold(others, analysis.data["loss_unit"]),
+        _equivalent(others, analysis),
+        _untold(others, analysis),
         _diverging(analysis.arms),
+        *_unfair(others),
         *_uncompared(others, analysis),
     ]
     text = "; ".join(clause for clause in clauses if clause)
@@ -38,7 +40,7 @@ def answer(analysis: Analysis) -> str:
 def caveats(analysis: Analysis) -> list[str]:
     """Lists what a reader must know before the answer is believed."""
     unequal = equality.inequality(analysis)
-    found = [] if unequal is None else [unequal]
+    found = [*([] if unequal is None else [unequal]), *judging.changes(analysis)]
     at_edge = [arm.name for arm in analysis.arms if arm.mean and arm.choice and arm.choice.edges]
     if at_edge and analysis.runs.complete:
         found.append(
@@ -137,18 +139,10 @@ def statistics(analysis: Analysis) -> list[str]:
         "A difference is arm minus baseline (negative: lower loss, better) from the model "
         f"loss = arm + seed + noise over {len(fit.arms)} arms and {fit.observations} runs, fitted "
         f"by least squares: residual sd {fit.residual_sd:.4f} {analysis.data['loss_unit']} on "
-        f"{fit.degrees_of_freedom} degrees of freedom. Its 95 % interval is unadjusted."
+        f"{fit.degrees_of_freedom} degrees of freedom. Its 95 % interval is "
+        f"{judging.interval(analysis)}."
     )
-    family = f"the {fit.comparisons} arms compared with {analysis.baseline}"
-    if analysis.scales:
-        family = (
-            f"the {fit.comparisons} comparisons of all {len(analysis.scales)} scales together, "
-            "each with the baseline of its own scale"
-        )
-    notes.append(
-        f"p values are Holm-adjusted over {family}; an arm that could not be tested counts as "
-        "p = 1. The verdict is “better” or “worse” where the adjusted p is at most 0.05."
-    )
+    notes += judging.rule(analysis)
     notes.append(
         "Smallest resolvable difference: the true difference found with 80 % power by a two-sided "
         f"test at level 0.05 / {max(fit.comparisons, 1)} (Holm's first step). It is se · d, with "
@@ -156,8 +150,9 @@ def statistics(analysis: Analysis) -> list[str]:
         "P(T > t(1 − level / 2, df)) = 0.8 for noncentral t."
     )
     notes.append(
-        "The paired t of each arm against the baseline is a check: it uses no other arm, so it "
-        "has fewer degrees of freedom."
+        "The effect size is the difference divided by the residual sd, with an interval by "
+        "noncentral t. The paired t of each arm against the baseline is a check: it uses no other "
+        "arm, so it has fewer degrees of freedom."
     )
     return notes
 
@@ -168,36 +163,69 @@ def _direction(arms: list[ArmAnalysis], word: str, analysis: Analysis) -> str:
         return ""
     unit = analysis.data["loss_unit"]
     parts = [
-        f"{arm.name} ({numbers.difference_with_interval(arm.comparison.model)} {unit})"
+        f"{arm.name} ({numbers.difference_with_interval(analysis.difference(arm))} {unit})"
         for arm in found
-        if arm.comparison
     ]
     verb = "is" if len(found) == 1 else "are"
     return f"{numbers.names(parts)} {verb} {word} than {analysis.baseline}"
 
 
-def _untold(arms: list[ArmAnalysis], unit: str) -> str:
-    found = [arm for arm in arms if arm.verdict.word == "no difference can be told"]
+def _equivalent(arms: list[ArmAnalysis], analysis: Analysis) -> str:
+    found = [arm for arm in arms if arm.verdict.word == "equivalent within margin"]
+    if not found:
+        return ""
+    unit = analysis.data["loss_unit"]
+    parts = []
+    for arm in found:
+        shown = analysis.difference(arm)
+        text = f"{numbers.difference_with_interval(shown)} {unit}"
+        if shown and arm.comparison and is_told(arm.comparison):
+            text += f", {'better' if shown.value < 0 else 'worse'} by less than the margin"
+        parts.append(f"{arm.name} ({text})")
+    verb = "is" if len(found) == 1 else "are"
+    return (
+        f"{numbers.names(parts)} {verb} equivalent to {analysis.baseline} within the margin of "
+        f"{analysis.rule.margin:g} {unit}"
+    )
+
+
+def _untold(arms: list[ArmAnalysis], analysis: Analysis) -> str:
+    found = [arm for arm in arms if arm.verdict.word == "cannot tell"]
     if not found:
         return ""
     resolvable = max(a.comparison.resolvable or 0.0 for a in found if a.comparison)
     return (
-        f"for {numbers.names([arm.name for arm in found])} no difference can be told (one under "
-        f"{resolvable:.4f} {unit} would often be missed)"
+        f"for {numbers.names([arm.name for arm in found])} {len(analysis.seeds)} seeds cannot tell "
+        f"(a difference under {resolvable:.4f} {analysis.data['loss_unit']} would often be missed)"
     )
 
 
 def _diverging(arms: tuple[ArmAnalysis, ...]) -> str:
     rates: dict[tuple[int, int], list[str]] = {}
     for arm in arms:
-        if arm.verdict.word == "diverges" and arm.choice:
-            runs = arm.choice.runs
+        runs = arm.choice.runs if arm.choice else None
+        if arm.verdict.word != "incomplete" and runs and runs.diverged:
             rates.setdefault((runs.diverged, runs.planned), []).append(arm.name)
-    return "; ".join(
-        f"{numbers.names(named)} {'diverges' if len(named) == 1 else 'diverge'} in {k} of {n} runs"
-        + (" at the best setting" if len(named) == 1 else " each, at their best settings")
-        for (k, n), named in rates.items()
-    )
+    clauses = []
+    for (k, n), named in rates.items():
+        rate, verb = exact_rate(k, n), "diverges" if len(named) == 1 else "diverge"
+        where = "at the best setting" if len(named) == 1 else "each, at their best settings"
+        clauses.append(
+            f"{numbers.names(named)} {verb} in {k} of {n} runs {where} (95 %: "
+            f"{100 * rate.low:.0f} to {100 * rate.high:.0f} %)"
+        )
+    return "; ".join(clauses)
+
+
+def _unfair(arms: list[ArmAnalysis]) -> list[str]:
+    named: dict[tuple[str, ...], list[str]] = {}
+    for arm in arms:
+        if arm.verdict.word == "unfair comparison":
+            named.setdefault(arm.objections, []).append(arm.name)
+    return [
+        f"nothing is claimed of {numbers.names(names)}, an unfair comparison ({'; '.join(why)})"
+        for why, names in named.items()
+    ]
 
 
 def _uncompared(arms: list[ArmAnalysis], analysis: Analysis) -> list[str]:
@@ -210,9 +238,7 @@ def _uncompared(arms: list[ArmAnalysis], analysis: Analysis) -> list[str]:
         clauses.append(f"for {numbers.names(unsure)} {why} no interval, so nothing is claimed")
     if lost := having("not compared"):
         verb = "is" if len(lost) == 1 else "are"
-        clauses.append(
-            f"{numbers.names(lost)} {verb} not compared: the baseline {analysis.baseline} diverges"
-        )
+        clauses.append(f"{numbers.names(lost)} {verb} not compared with {analysis.baseline}")
     if waiting := having("incomplete"):
         clauses.append(f"not yet judged: {numbers.names(waiting)}")
     return clauses

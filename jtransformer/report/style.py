@@ -1,33 +1,52 @@
 """Colours, type and sizes of the figures.
 
 Colours are those of Okabe and Ito (2008), which stay apart for colour-blind readers:
-https://jfly.uni-koeln.de/color/. The baseline takes the palette's black, drawn in the colour of
-the text so that it turns with light and dark.
+https://jfly.uni-koeln.de/color/. A violet and a crimson stand for their orange, sky blue and
+yellow, which have less contrast than 3 to 1 on white (WCAG 2.2, 1.4.11). The baseline takes the
+palette's black, drawn in the colour of the text so that it turns with light and dark. From the
+seventh arm on colours repeat, and arms differ by dashes or shapes as well.
 """
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import altair as alt
 import pandas
 
+from jtransformer.report.controls import Control
 from jtransformer.stats import Analysis
 
-# Yellow is left out: it cannot be seen on white.
-OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#7850F0", "#C8143C")
 VERDICTS = {"better": OKABE_ITO[0], "worse": OKABE_ITO[1]}
 """Verdicts that have a colour; all others take the ink."""
+DASHES = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3])
+SHAPES = ("circle", "square", "triangle-up", "diamond")
+"""How arms of one colour differ, in the order in which they come."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A figure: its file name, its words and its Vega-Lite spec."""
+    """A figure: its file name, its words, its Vega-Lite spec and the data that it draws.
+
+    Attributes:
+        name: Stem of its files: letters, digits and "_"; unique on a page.
+        title: Its heading.
+        caption: What is drawn, and what an interval is.
+        spec: In the theme that was asked for.
+        table: All that is drawn, not thinned.
+        controls: Menus beside it on the page.
+        wide: Whether it needs the page's full width.
+    """
 
     name: str
     title: str
     caption: str
     spec: dict[str, Any]
+    table: pandas.DataFrame
+    controls: tuple[Control, ...] = ()
+    wide: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +85,11 @@ def arm_color(analysis: Analysis, theme: Theme) -> tuple[alt.Color, alt.Paramete
         title=None,
         scale=alt.Scale(domain=names, range=[palette.get(name, theme.ink) for name in names]),
         legend=alt.Legend(
-            orient="top", columns=3, symbolType="stroke", symbolStrokeWidth=3, symbolOpacity=1
+            orient="top",
+            symbolType="stroke",
+            symbolSize=500,
+            symbolStrokeWidth=3,
+            symbolOpacity=1,
         ),
     )
     return color, alt.selection_point(fields=["arm"], bind="legend", name="arms")
@@ -77,8 +100,20 @@ def dim(toggle: alt.Parameter, opacity: float) -> Any:
     return alt.when(toggle).then(alt.value(opacity)).otherwise(alt.value(0.08 * opacity))
 
 
+def arms_of(spec: dict[str, Any]) -> list[str]:
+    """Lists the arms that a figure's legend singles out; none where it has no such legend."""
+    if not any(param["name"] == "arms" for param in spec.get("params", ())):
+        return []
+    return next(iter(_colored(spec)))["encoding"]["color"]["scale"]["domain"]
+
+
 def apply(chart: Any, theme: Theme) -> dict[str, Any]:
-    """Turns a chart into a Vega-Lite spec in a theme."""
+    """Turns a chart into a Vega-Lite spec in a theme.
+
+    Panels side by side have widths of their own: Vega-Lite fits single views alone to a width.
+    Where arms are more than colours, lines and rules of one colour are told apart by dashes, points
+    by shapes.
+    """
     axis = {
         "labelColor": theme.ink,
         "titleColor": theme.ink,
@@ -93,12 +128,69 @@ def apply(chart: Any, theme: Theme) -> dict[str, Any]:
         "labelFontSize": 11,
         "titleFontSize": 12,
     }
-    styled = chart.properties(width=theme.width, background=theme.background or "transparent")
-    styled = styled.configure(
+    fitted: dict[str, Any] = {}
+    if not isinstance(chart, alt.HConcatChart | alt.VConcatChart | alt.ConcatChart):
+        chart = chart.properties(width=theme.width)
+        fitted = {"autosize": {"type": "fit-x", "contains": "padding"}}
+    styled = chart.properties(background=theme.background or "transparent").configure(
         font=theme.font,
         axis=axis,
-        legend={"labelColor": theme.ink, "titleColor": theme.ink, "labelLimit": 240},
+        legend={
+            "labelColor": theme.ink,
+            "titleColor": theme.ink,
+            "labelLimit": 240,
+            "columns": 3,
+        },
+        title={"color": theme.ink, "fontWeight": "normal", "fontSize": 12},
         view={"stroke": None},
-        autosize={"type": "fit-x", "contains": "padding"},
+        **fitted,
     )
-    return styled.to_dict()
+    spec = styled.to_dict()
+    units = list(_colored(spec))
+    lines = [unit for unit in units if _mark(unit) in ("line", "rule")]
+    # Where there are lines they tell the arms apart, and points on them need not.
+    for unit in lines or units:
+        _tell_apart(unit)
+    if not lines:
+        # A short line in the legend would stand for points, and take no fill.
+        for unit in units:
+            legend = unit["encoding"]["color"].get("legend") or {}
+            for setting in ("symbolType", "symbolSize"):
+                legend.pop(setting, None)
+    return spec
+
+
+def _colored(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields every view of a spec whose colours are arms."""
+    color = spec.get("encoding", {}).get("color", {})
+    if color.get("field") == "arm" and "domain" in (color.get("scale") or {}):
+        yield spec
+    for group in ("layer", "hconcat", "vconcat", "concat"):
+        for part in spec.get(group, ()):
+            yield from _colored(part)
+
+
+def _tell_apart(unit: dict[str, Any]) -> None:
+    """Adds a second channel to a view in which colours repeat."""
+    color = unit["encoding"]["color"]
+    names, colors = color["scale"]["domain"], color["scale"]["range"]
+    if len(set(colors)) == len(colors) or "mark" not in unit:
+        return
+    channels: dict[str, tuple[str, tuple[Any, ...]]] = {
+        "line": ("strokeDash", DASHES),
+        "rule": ("strokeDash", DASHES),
+        "point": ("shape", SHAPES),
+    }
+    channel, looks = channels.get(_mark(unit), ("", ()))
+    if not channel or channel in unit["mark"]:
+        return
+    nth = [colors[:index].count(taken) for index, taken in enumerate(colors)]
+    looked = [looks[n % len(looks)] for n in nth]
+    # The same title and legend as the colour's, so that Vega-Lite makes one legend of both.
+    look = {"title": None, "legend": color.get("legend"), "type": "nominal", "field": "arm"}
+    unit["encoding"][channel] = look | {"scale": {"domain": names, "range": looked}}
+
+
+def _mark(unit: dict[str, Any]) -> str:
+    mark = unit.get("mark", "")
+    return mark["type"] if isinstance(mark, dict) else mark

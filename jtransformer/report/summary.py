@@ -3,8 +3,17 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from jtransformer.report import numbers
-from jtransformer.stats import Analysis, ArmAnalysis, Comparison, Estimate, bits
+from jtransformer.report import judging, numbers
+from jtransformer.stats import (
+    MOST_SEEDS,
+    Analysis,
+    ArmAnalysis,
+    Comparison,
+    EffectSize,
+    Estimate,
+    SeedsNeeded,
+    bits,
+)
 
 Cell = Callable[[ArmAnalysis], str]
 
@@ -48,7 +57,7 @@ def summary_table(analysis: Analysis, columns: Sequence[str] = BRIEF) -> list[Co
     Raises:
         ValueError: If a column is unknown.
     """
-    known = _columns(analysis.data["loss_unit"])
+    known = _columns(analysis)
     table = []
     for name in columns:
         if name == "nuisance":
@@ -62,26 +71,43 @@ def summary_table(analysis: Analysis, columns: Sequence[str] = BRIEF) -> list[Co
 
 
 def check_table(analysis: Analysis) -> list[Column]:
-    """Tabulates how each difference came about, the paired t and the test split beside it."""
+    """Tabulates how each difference came about, the checks and the test split beside it.
+
+    Every ± is half of a 95 % interval, and every interval is unadjusted but the simultaneous one.
+    """
     compared = [(arm, arm.comparison) for arm in analysis.arms if arm.comparison is not None]
+    difference = numbers.difference_with_interval
     cells: dict[str, Callable[[Comparison], str]] = {
-        "difference, arm + seed model": lambda c: numbers.difference_with_interval(c.model),
+        "difference, arm + seed model (± unadjusted)": lambda c: difference(c.model),
         "df": lambda c: _df(c.model),
         "p, raw": lambda c: numbers.p_value(c.model.p),
-        "p, Holm": lambda c: numbers.p_value(c.p_holm),
-        "difference, paired t": lambda c: numbers.difference_with_interval(c.paired),
-        "df, paired": lambda c: _df(c.paired),
-        "p, paired": lambda c: numbers.p_value(c.paired.p if c.paired else None),
-        "difference on test": lambda c: numbers.difference_with_interval(c.test),
+        f"p, {judging.correction(analysis)}": lambda c: numbers.p_value(c.p_adjusted),
+        "simultaneous interval": lambda c: numbers.interval(_ends(c.simultaneous)),
+        "effect size (interval unadjusted)": lambda c: _effect_size(c.effect_size),
         "smallest resolvable": lambda c: numbers.nll(c.resolvable),
+        "seeds needed": lambda c: _seeds(c.need),
+        "difference, paired t (± unadjusted)": lambda c: difference(c.paired),
+        "df, paired": lambda c: _df(c.paired),
+        "p, paired (raw)": lambda c: numbers.p_value(c.paired.p if c.paired else None),
+        "difference on test (± unadjusted)": lambda c: difference(c.test),
     }
+    if analysis.rule.margin is not None:
+        heading = f"p, equivalent within {analysis.rule.margin:g} ({judging.correction(analysis)})"
+        cells[heading] = lambda c: numbers.p_value(c.p_equivalent)
+    if any(c.bootstrap for _, c in compared):
+        cells["bootstrap interval, paired (BCa, unadjusted)"] = lambda c: numbers.interval(
+            c.bootstrap
+        )
+    if any(c.p_sign_flip is not None for _, c in compared):
+        cells["p, sign-flip (raw)"] = lambda c: numbers.p_value(c.p_sign_flip)
     return [
         Column("arm", [arm.name for arm, _ in compared]),
         *(Column(heading, [cell(c) for _, c in compared]) for heading, cell in cells.items()),
     ]
 
 
-def _columns(unit: str) -> dict[str, tuple[str, Cell]]:
+def _columns(analysis: Analysis) -> dict[str, tuple[str, Cell]]:
+    unit = analysis.data["loss_unit"]
     per_bit = f"bits/{unit.removeprefix('nats/')}"
     return {
         "arm": ("arm", lambda arm: arm.name),
@@ -91,8 +117,11 @@ def _columns(unit: str) -> dict[str, tuple[str, Cell]]:
         "validation": (f"validation NLL ({unit})", _validation),
         "bits": (per_bit, lambda arm: numbers.nll(bits(arm.mean.value) if arm.mean else None)),
         "test": (f"test NLL ({unit})", _test),
-        "difference": (f"difference ({unit})", _difference),
-        "p": ("p (Holm)", _p_holm),
+        "difference": (
+            f"difference ({unit}; ± {analysis.rule.intervals})",
+            lambda arm: numbers.difference_with_interval(analysis.difference(arm)),
+        ),
+        "p": (f"p ({judging.correction(analysis)})", _p_adjusted),
         "verdict": ("verdict", lambda arm: arm.verdict.text),
     }
 
@@ -119,12 +148,26 @@ def _test(arm: ArmAnalysis) -> str:
     return numbers.nll(arm.test_mean.value if arm.test_mean else None)
 
 
-def _difference(arm: ArmAnalysis) -> str:
-    return numbers.difference_with_interval(arm.comparison.model if arm.comparison else None)
+def _p_adjusted(arm: ArmAnalysis) -> str:
+    return numbers.p_value(arm.comparison.p_adjusted if arm.comparison else None)
 
 
-def _p_holm(arm: ArmAnalysis) -> str:
-    return numbers.p_value(arm.comparison.p_holm if arm.comparison else None)
+def _ends(estimate: Estimate) -> tuple[float, float] | None:
+    return None if estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
+
+
+def _effect_size(size: EffectSize | None) -> str:
+    if size is None:
+        return numbers.NOTHING
+    value, low, high = (numbers.signed(f"{x:+.2f}") for x in (size.value, size.low, size.high))
+    return f"{value} ({low} to {high})"
+
+
+def _seeds(need: SeedsNeeded | None) -> str:
+    if need is None:
+        return numbers.NOTHING
+    seeds = f"more than {MOST_SEEDS:,}" if need.seeds is None else str(need.seeds)
+    return f"{seeds} ({need.of})"
 
 
 def _df(estimate: Estimate | None) -> str:

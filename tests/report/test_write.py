@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from sweep_fixture import DATA, RATES, noisy_losses, write_sweep
 
-from jtransformer.records import load_sweep
+from jtransformer import __version__
+from jtransformer.records import load_sweep, report_is_current
 from jtransformer.report import BRIEF, COLUMNS, answer, caveats, summary_table, write
 from jtransformer.stats import analyse
 
@@ -46,22 +47,53 @@ def test_every_file_is_there_and_none_is_left_over(workdir):
         "results.csv",
         "timings.csv",
         "results.md",
+        "sections.md",
         "figures",
+        "tables",
         "made_from.txt",
     }
     pictures = {path.name for path in (report / "figures").iterdir()}
-    assert pictures == {f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png")}
-    for path in (report / "figures").glob("*.png"):
-        assert path.read_bytes().startswith(b"\x89PNG")
-    for path in (report / "figures").glob("*.svg"):
-        assert path.read_text().startswith("<svg")
+    stems = {name.partition(".")[0] for name in pictures}
+    assert FIGURES <= stems
+    assert pictures == {f"{stem}.{kind}" for stem in stems for kind in ("csv", "svg", "pdf", "png")}
+    begins = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<svg"}
+    for kind, begin in begins.items():
+        for path in (report / "figures").glob(f"*.{kind}"):
+            assert path.read_bytes().startswith(begin), path
+    tables = {path.name for path in (report / "tables").iterdir()}
+    assert {"arms.tex", "arms.md", "differences.tex", "differences.md"} <= tables
+
+
+def test_every_link_leads_to_a_file_and_every_file_is_linked(workdir):
+    report = workdir / "report"
+    links = set(re.findall(r'href="([^"#]+)"', (report / "index.html").read_text()))
+    assert all((report / link).is_file() for link in links)
+    below = {
+        f"{p.parent.name}/{p.name}" for d in ("figures", "tables") for p in (report / d).iterdir()
+    }
+    assert below <= links
+
+
+def test_letters_of_a_pdf_are_in_it(workdir):
+    """A journal refuses a PDF whose fonts are elsewhere."""
+    for path in (workdir / "report/figures").glob("*.pdf"):
+        content = path.read_bytes()
+        assert b"/FontFile" in content or b"/Font" not in content, path
+
+
+def test_the_data_behind_a_curve_are_whole(workdir):
+    with open(workdir / "report/figures/learning_train.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    metrics = [row for run in load_sweep(workdir).runs for row in run.metrics
+               if run.cell["nuisance"]["optimizer.learning_rate"] == RATES[1]]  # fmt: skip
+    assert [float(row["nll"]) for row in rows] == [row["train_nll"] for row in metrics]
 
 
 def test_repetition_gives_the_same_bytes(workdir, tmp_path, losses):
     other = write_sweep(tmp_path, losses)
     for status in other.rglob("status.json"):
         status.write_text(status.read_text().replace('"wall_seconds": 4.1', '"wall_seconds": 9'))
-    write(other)
+    write(other, 30)
     for name, same in (("results.csv", True), ("results.md", True), ("timings.csv", False)):
         first, second = ((w / "report" / name).read_bytes() for w in (workdir, other))
         assert (first == second) == same, name
@@ -93,9 +125,9 @@ def test_summary_table_has_a_cell_per_arm(analysis_of, losses):
     assert cells["mismatch"] == ["+0.00 %", "+0.00 %", "−0.27 %", "+0.00 %"]
     assert cells["parameters"][2] == "115,904"
     assert cells["learning rate"] == ["0.004"] * 4
-    assert re.fullmatch(r"−0\.0\d{3} ± 0\.0\d{3}", cells["difference (nats/byte)"][2])
+    assert re.fullmatch(r"−0\.0\d{3} ± 0\.0\d{3}", cells["difference (nats/byte; ± unadjusted)"][2])
     assert re.fullmatch(r"2\.\d{4} ± 0\.0\d{3}", cells["validation NLL (nats/byte)"][0])
-    assert cells["difference (nats/byte)"][0] == cells["p (Holm)"][0] == "—"
+    assert cells["difference (nats/byte; ± unadjusted)"][0] == cells["p (Holm)"][0] == "—"
     with pytest.raises(ValueError, match="'typo'; use arm, verdict"):
         summary_table(analysis, ("arm", "typo"))
 
@@ -104,7 +136,7 @@ def test_the_answer_names_every_arm_once(analysis_of, losses):
     text = answer(analysis_of(losses))
     assert re.match(r"pre-swiglu \(−0\.\d{4} ± 0\.\d{4} nats/byte\) is better than pre-gelu;", text)
     assert re.search(r"post-gelu \(\+0\.\d{4} ± 0\.\d{4} nats/byte\) is worse than pre-gelu;", text)
-    assert "for pre-relu no difference can be told (one under 0.0" in text
+    assert "for pre-relu 3 seeds cannot tell (a difference under 0.0" in text
     assert text.endswith(".")
 
 
@@ -163,11 +195,22 @@ def test_losses_per_token_are_called_so_everywhere(tmp_path, losses):
     """Where tokens are no bytes, a compressor of bytes is no yardstick either."""
     words = {name.replace("bytes", "examples"): value for name, value in DATA.items()}
     per_token = dict(unit="examples", loss_unit="nats/token", bigram_nll=None, xz_nll=None, cut=7)
-    written = write(write_sweep(tmp_path, losses, data=words | per_token))
+    written = write(write_sweep(tmp_path, losses, data=words | per_token), 30)
     folder = written.page.parent
     texts = [written.page.read_text(), (folder / "results.md").read_text()]
-    texts += [path.read_text() for path in (folder / "figures").glob("*.svg")]
+    texts += [path.read_text() for path in (folder / "tables").glob("*.tex")]
     texts.append((folder / "results.csv").read_text())
     assert not any(re.search("(nats|bits|per)[/ _](per[ _])?byte", text) for text in texts)
     assert "7 cut" in texts[0] and "nats/token" in texts[1] and "bits/token" in texts[1]
     assert "xz -9" not in "".join(texts)
+
+
+def test_a_watched_page_has_no_pictures_and_does_not_count_as_finished(tmp_path):
+    workdir = write_sweep(tmp_path, {("pre", 0.004, 0): 2.1, ("pre", 0.004, 1): 2.2})
+    write(workdir)
+    assert report_is_current(workdir, __version__)
+    page = write(workdir, 5).page
+    assert not report_is_current(workdir, __version__)
+    assert 'http-equiv="refresh" content="5"' in page.read_text()
+    assert 'href="figures/learning_train.csv"' in page.read_text()
+    assert ".svg" not in page.read_text().partition("text/plain")[0]
