@@ -1,13 +1,14 @@
 """What does a sweep take, beside a process per run and beside a PyTorch script per run?
 
 Question: how long do 6 arms x 2 learning rates x 3 seeds of 100 updates take, from the command to
-the page, beside the same code in a fresh process for every run (one at a time, and two), as a
-generic launcher would start it, and beside a plain PyTorch training script of the same models?
-And what does a run cost as seeds are added? The aims are 5 times, 3 times and 1.7 times.
+the page, in one process and with two workers, beside the same code in a fresh process for every
+run (one at a time, and two), as a generic launcher would start it, and beside a plain PyTorch
+training script of the same models? And what does a run cost as seeds are added? The aims are
+5 times, 3 times and 1.7 times.
 
 Command: python experiments/benchmarks/sweep.py [--rounds 3] [--seeds 3] [--steps 100] [--cores N]
 
-It needs `pip install torch` beside the package. Cost: about 12 minutes a round on two cores, and 5
+It needs `pip install torch` beside the package. Cost: about 12 minutes a round on two cores, and 3
 more for the scaling.
 
 How it measures: decoders over characters of English, 2 layers, D = 64, 4 heads, T = 64, B = 16,
@@ -16,7 +17,7 @@ left of the round before, compiled programs neither. A way's time is the wall ti
 processes; that of the sweep has the statistics and the page in it. The runs in processes of
 their own must end with the losses of the sweep, to the bit; those of PyTorch have other initial
 values and batches, and their mean is printed beside the others'. What is printed is the median
-with the quartiles, and the median over the rounds of (a way's time / the sweep's).
+with the quartiles, and the same of the ratios to each way of the sweep, taken round by round.
 
 Expected result: RESULT.md, beside this file.
 """
@@ -42,6 +43,7 @@ from jtransformer.spec import to_tree
 from jtransformer.sweep import cell_spec
 
 HERE = pathlib.Path(__file__).parent
+SWEEP, WORKERS = "sweep, one process", "sweep, two workers"
 ONE, TWO, TORCH = "process per run", "the same, two at a time", "PyTorch script per run"
 CONFIG = '''"""The reference sweep of the benchmark."""
 
@@ -107,6 +109,9 @@ def main() -> None:
         bench = Bench(pathlib.Path(folder), scientific, arguments.steps, arguments.seeds)
         measured: dict[str, Any] = {"ways": bench.compare(arguments.rounds)}
         print_ways(measured["ways"])
+        for way in (WORKERS, ONE, TWO):
+            for ours, theirs in zip(measured["ways"][SWEEP], measured["ways"][way], strict=True):
+                assert ours["losses"] == theirs["losses"], f"{way}: other losses"
         counts = [int(count) for count in filter(None, arguments.scaling.split(","))]
         measured["seeds"] = scaling(pathlib.Path(folder), arguments.steps, counts)
     if arguments.json:
@@ -140,7 +145,8 @@ class Bench:
     def compare(self, rounds: int) -> dict[str, list[dict[str, Any]]]:
         """Returns seconds and losses of each way, round by round."""
         ways: dict[str, Callable[[], list[float]]] = {
-            "sweep": self.by_sweep,
+            SWEEP: self.by_sweep,
+            WORKERS: lambda: self.by_sweep("--workers", "2"),
             ONE: lambda: self.by_processes(1),
             TWO: lambda: self.by_processes(2),
             TORCH: self.by_torch,
@@ -152,18 +158,16 @@ class Bench:
                 losses = ways[way]()
                 seconds = time.perf_counter() - began
                 found[way].append({"seconds": seconds, "losses": losses})
-        for way in (ONE, TWO):
-            for ours, theirs in zip(found["sweep"], found[way], strict=True):
-                assert ours["losses"] == theirs["losses"], f"{way}: other losses"
+                print(f"{way}: {seconds:.1f} s", flush=True)
         return found
 
     def fresh(self) -> pathlib.Path:
         self.count += 1
         return self.folder / f"fresh{self.count}"
 
-    def by_sweep(self) -> list[float]:
+    def by_sweep(self, *rest: str) -> list[float]:
         workdir = self.fresh()
-        command("sweep", self.config, workdir, "--mode", "loop")
+        command("sweep", self.config, workdir, "--mode", "loop", *rest)
         return [loss_of(workdir / directory) for directory in self.directories]
 
     def by_processes(self, at_once: int) -> list[float]:
@@ -233,16 +237,17 @@ def loss_of(directory: pathlib.Path) -> float:
 
 def print_ways(found: dict[str, list[dict[str, Any]]]) -> None:
     """Prints the table of the ways."""
-    print("| way | seconds | its time / the sweep's | mean validation loss |")
-    print("| --- | ---: | ---: | ---: |")
+    print("| way | seconds | / one process | / two workers | mean validation loss |")
+    print("| --- | ---: | ---: | ---: | ---: |")
     for way, rounds in found.items():
         seconds = [one["seconds"] for one in rounds]
         ratios = [
-            one["seconds"] / ours["seconds"]
-            for one, ours in zip(rounds, found["sweep"], strict=True)
+            spread([o["seconds"] / s["seconds"] for o, s in zip(rounds, found[by], strict=True)], 2)
+            for by in (SWEEP, WORKERS)
         ]
         loss = statistics.mean(rounds[-1]["losses"])
-        print(f"| {way} | {spread(seconds, 1)} | {spread(ratios, 2)} | {loss:.3f} |", flush=True)
+        cells = [way, spread(seconds, 1), *ratios, f"{loss:.3f}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def spread(values: list[float], digits: int) -> str:

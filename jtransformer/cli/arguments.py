@@ -107,15 +107,18 @@ def read_flags(values: flags.FlagValues, argv: list[str], *, stray: str) -> None
     if words:
         raise SpecError(words[0], f"is not a flag; {stray}.")
     for name in PATHS & set(values):
-        path = str(values[name].value or "")
-        if values[name].present and not path:
-            raise SpecError(f"--{name}", "is empty; write a path, or leave it out.")
-        try:
-            Path(path).expanduser()
-        except RuntimeError:
-            raise SpecError(
-                f"--{name}", f"= {path!r} is in the home of nobody; write the path out."
-            ) from None
+        given = values[name].value
+        for path in given if isinstance(given, list) else [given]:
+            _check_path(f"--{name}", path, is_given=bool(values[name].present))
+
+
+def _check_path(flag: str, path: str | None, *, is_given: bool) -> None:
+    if is_given and not path:
+        raise SpecError(flag, "is empty; write a path, or leave it out.")
+    try:
+        Path(path or "").expanduser()
+    except RuntimeError:
+        raise SpecError(flag, f"= {path!r} is in the home of nobody; write the path out.") from None
 
 
 def read_experiment(path: Path, argv: list[str]) -> Experiment:

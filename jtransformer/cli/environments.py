@@ -5,7 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 Kind = Literal["version", "device", "mode"]
 
-DEVICE = ("machine", "platform", "device_kind", "device_count", "process_count")
+DEVICE = ("machine", "platform", "device_kind", "device_count", "process_count", "threads")
 MODE = (
     "mode",
     "jax_enable_x64",
@@ -19,7 +19,7 @@ DRAWS = ("jax_default_prng_impl", "jax_threefry_partitionable", "jax_enable_x64"
 """Settings under which other random numbers are drawn, so that even the start is another."""
 EXPLANATIONS: dict[Kind, str] = {
     "version": "another release may compile, draw or add differently",
-    "device": "another machine or number of devices adds in another order",
+    "device": "another machine, or number of devices or threads, adds in another order",
     "mode": "another program of the same mathematics rounds differently",
 }
 OF_ARMS = ("decayed_parameters",)

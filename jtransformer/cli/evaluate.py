@@ -25,7 +25,7 @@ from absl import flags
 
 from jtransformer import records
 from jtransformer.cli.arguments import read_flags
-from jtransformer.cli.run_directory import NEWEST, read_run
+from jtransformer.cli.run_directory import NEWEST, read_corpus, read_run
 from jtransformer.data.corpus import PARTS
 from jtransformer.spec import SpecError, nearest
 
@@ -43,14 +43,8 @@ def run(argv: list[str]) -> int:
     from jtransformer import data
     from jtransformer.training import Program, mean_nll
 
-    corpus = data.load(spec.data, spec.objective)
     recorded = records.read_json(records.RunFiles(workdir).spec)["data_sha256"]
-    if corpus.sha256 != recorded:
-        raise SpecError(
-            "",
-            f"The data of the run in {workdir} have changed since it was trained (SHA-256 "
-            f"{corpus.sha256[:8]} instead of {recorded[:8]}); restore them.",
-        )
+    corpus = read_corpus(workdir, spec, recorded)
     batches = data.evaluation_batches(corpus, values.part, spec)
     found: dict[str, Any] = {
         "workdir": values.workdir,

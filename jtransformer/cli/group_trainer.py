@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
-from jtransformer.spec import RunSpec, to_tree
+from jtransformer.spec import RunSpec, identity_tree
 from jtransformer.sweep import WISHES, Launch
 from jtransformer.training import Ended, Execution, Hooks, Trainer, Wish, program_key
 
@@ -27,7 +27,7 @@ class GroupTrainer:
 
     def group_of(self, spec: RunSpec) -> str:
         """Returns a hash of all that runs of one program have in common."""
-        text = json.dumps(to_tree(program_key(spec)), sort_keys=True)
+        text = json.dumps(identity_tree(program_key(spec)), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
     def choose(self, spec: RunSpec, *, runs: int, updates: int) -> dict[str, Any]:

@@ -18,10 +18,12 @@ COMMANDS = {
     "evaluate": "measure a trained run's loss, and its answers where it was trained on pairs",
     "generate": "continue a text with a trained run, or answer a source",
     "count": "say how many parameters, operations and bytes a model has",
+    "probe": "measure a model inside, layer by layer: a run, or a config at its initial values",
     "reproduce": "train a run again from its directory alone and compare every figure",
     "track": "show runs in TensorBoard or Weights & Biases; again to add what is new",
     "status": "say what a work directory holds and what is missing",
     "report": "write the page of a work directory again; works while its sweep runs",
+    "compare": "put several work directories on one page; pool those that differ in seeds alone",
 }
 USER_ERROR, FAILED_RUN, REQUEUE = 2, 1, 75
 

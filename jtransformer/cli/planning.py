@@ -10,6 +10,7 @@ from jtransformer.sweep import (
     Plan,
     adopt,
     check_continuation,
+    judged_before,
     make_plan,
     manifest,
     read_declaration,
@@ -52,4 +53,5 @@ def continued(plan: Plan, workdir: Path, about: dict[str, Any]) -> tuple[Plan, d
         return plan, manifest(plan, about), 0
     plan = adopt(plan, old)
     new = manifest(plan, about)
-    return plan, new, check_continuation(old, new, workdir)
+    grown = check_continuation(old, new, workdir)
+    return plan, judged_before(old, new, workdir), grown

@@ -17,6 +17,8 @@ CHECKPOINTS_ON_DISK = 4
 """Two newest, the best, and the one that is being written."""
 OVERHEAD_BYTES = 2**20
 """Metrics, metadata and the like, per run."""
+PROBE_BYTES = 2**19
+"""One probe: above all eight maps of 64 × 64 numbers."""
 PACKAGES = ("grain", "scipy", "pandas", "statsmodels", "altair", "vl_convert", "jinja2")
 """What a sweep and its page need beyond the base installation."""
 
@@ -122,7 +124,8 @@ def checkpoint_bytes(spec: RunSpec) -> int:
     copies = 1 if spec.training.average_decay is None else 2
     kept = accounting.optimizer_numbers(spec.model, spec.optimizer.rule)
     numbers = copies * parameters + kept
-    return CHECKPOINTS_ON_DISK * numbers * BYTES_PER_NUMBER + OVERHEAD_BYTES
+    probes = PROBE_BYTES * len(spec.training.probe_steps)
+    return CHECKPOINTS_ON_DISK * numbers * BYTES_PER_NUMBER + probes + OVERHEAD_BYTES
 
 
 @contextlib.contextmanager

@@ -178,6 +178,8 @@ def _train_again(recorded: Recorded, directory: Path) -> records.RunRecord | Non
     """Returns the run, trained; None if it was asked to stop."""
     from jtransformer.training import Hooks, Interrupted, Trainer, environment
 
+    # More or fewer than the run had would move its bits; where this host is another, it is said.
+    records.use_cpu_threads((recorded.run.environment or {}).get("threads"))
     execution = _execution(recorded.run)
     files = records.RunFiles(directory)
     if files.environment.exists():

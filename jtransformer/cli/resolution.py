@@ -78,5 +78,4 @@ def _difference(arms: int, seeds: int, comparisons: int, sd: float) -> float | N
 
     if seeds < 2:
         return None
-    degrees = (arms - 1) * (seeds - 1)
-    return stats.resolvable_difference(sd * math.sqrt(2 / seeds), degrees, comparisons)
+    return stats.resolvable_at(seeds, residual_sd=sd, arms=arms, comparisons=comparisons)

@@ -56,8 +56,8 @@ def read_run(workdir: Path, checkpoint: str) -> TrainedRun:
             f"{files.tokenizer} needs a vocabulary of {specials.size}, and the run in {workdir} "
             f"has {spec.model.vocabulary}; restore the tokenizer of this run."
         )
-    step, variables = _parameters(files, spec, about["fingerprint"], checkpoint)
-    return TrainedRun(spec, tokenizer, specials, variables, step)
+    step, state = read_state(files, spec, about["fingerprint"], checkpoint)
+    return TrainedRun(spec, tokenizer, specials, {"params": state.evaluated}, step)
 
 
 def read_about(files: records.RunFiles) -> dict[str, Any]:
@@ -121,9 +121,47 @@ def _tokenizer(files: records.RunFiles, expected: str) -> Any:
     return tokenizer
 
 
-def _parameters(
-    files: records.RunFiles, spec: RunSpec, fingerprint: str, checkpoint: str
+def read_corpus(workdir: Path, spec: RunSpec, data_sha256: str) -> Any:
+    """Reads the data of a run, which must be those that it was trained on.
+
+    Raises:
+        SpecError: If they have changed.
+    """
+    from jtransformer import data
+
+    corpus = data.load(spec.data, spec.objective)
+    if corpus.sha256 != data_sha256:
+        raise SpecError(
+            "",
+            f"The data of the run in {workdir} have changed since it was trained (SHA-256 "
+            f"{corpus.sha256[:8]} instead of {data_sha256[:8]}); restore them.",
+        )
+    return corpus
+
+
+def read_state(
+    files: records.RunFiles,
+    spec: RunSpec,
+    fingerprint: str,
+    checkpoint: str | int,
+    flag: str = "--checkpoint",
 ) -> tuple[int, Any]:
+    """Reads where a run stood.
+
+    Args:
+        files: Its directory.
+        spec: The run.
+        fingerprint: Its identity.
+        checkpoint: "newest", "best" by validation, or a step.
+        flag: What chooses it on the command line.
+
+    Returns:
+        The step, and the state of training.
+
+    Raises:
+        SpecError: If there is no such checkpoint.
+        DamagedRecord: If it is damaged.
+    """
     import jax
 
     from jtransformer.training import Checkpoints, Program, parameter_key
@@ -134,19 +172,19 @@ def _parameters(
     like = jax.eval_shape(Program(spec).start, parameter_key(spec.seed))
     with Checkpoints(files, fingerprint) as saved:
         steps = saved.steps()
-        step = (steps or [None])[-1] if checkpoint == NEWEST else saved.best_step()
-        if step is None:
+        chosen = {NEWEST: max(steps, default=None), BEST: saved.best_step()}
+        step = chosen[checkpoint] if isinstance(checkpoint, str) else checkpoint
+        if step is None or step not in steps:
             raise SpecError(
-                "--checkpoint",
+                flag,
                 f"= {checkpoint!r}, and {where} holds no such checkpoint; it has steps {steps}.",
             )
         try:
-            state = saved.restore(step, like)
+            return step, saved.restore(step, like)
         except SpecError:
             raise
         except ValueError as error:
             raise records.DamagedRecord(
                 f"The checkpoint {where / str(step)} is damaged ({error}); choose another one by "
-                "--checkpoint."
+                f"{flag}."
             ) from None
-    return step, {"params": state.evaluated}

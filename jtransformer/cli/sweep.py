@@ -98,6 +98,7 @@ def run(argv: list[str]) -> int:
         "question": experiment.question,
         "command": shlex.join(["jtransformer", "sweep", *argv]),
         "data": _known(plan, workdir, corpora) or corpora.describe(plan.base),
+        "threads": _threads(workdir),
     }
     if values.dry_run:
         print_plan(_job(plan, about, workdir, workers).manifest)
@@ -115,6 +116,12 @@ def _known(plan: Plan, workdir: Path, corpora: Corpora) -> dict[str, Any] | None
     base = to_tree(plan.base)
     same = all(old["base"][part] == base[part] for part in ("data", "objective"))
     return old["data"] if same else None
+
+
+def _threads(workdir: Path) -> int:
+    """Returns among how many threads the sweep divides the work of a CPU, wherever it goes on."""
+    old = records.load_manifest(workdir) or {}
+    return old.get("threads") or records.cpu_threads()
 
 
 def _tracking(tracker: str | None, workdir: Path) -> Tracking:
@@ -147,6 +154,7 @@ def _job(plan: Plan, about: dict[str, Any], workdir: Path, workers: Workers) -> 
         say(f"The sweep in {workdir} grows by {grown} runs.")
     job = _Job(plan, about, new, states(workdir, new["cells"]), workdir, workers)
     check_space(workdir, [cell.spec for cell in _todo(job)])
+    records.use_cpu_threads(new["threads"])
     # Elsewhere than here, each worker compares its own environment.
     if _todo(job) and workers.launcher is None and not workers.launch.accept_environment:
         _check_environment(job)

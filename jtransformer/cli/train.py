@@ -29,8 +29,10 @@ def run(argv: list[str]) -> int:
     workdir = Path(flags.workdir).expanduser()
     check_writable(workdir)
     check_no_sweep(workdir)
-    if not records.RunFiles(workdir).status.exists():
+    files = records.RunFiles(workdir)
+    if not files.status.exists():
         check_space(workdir, [spec])
+    records.use_cpu_threads((records.read_object(files.environment) or {}).get("threads"))
 
     def show(_: RunSpec, row: dict[str, Any]) -> None:
         print(_line(row, spec.loss_unit), flush=True)

@@ -81,6 +81,7 @@ def train_here(
     now = states(workdir, manifest["cells"])
     # From here on a request is noted: one that is raised while modules load may be swallowed there.
     with stop_requests() as asked, Progress(manifest, now) as progress:
+        records.use_cpu_threads(manifest.get("threads"))
         import jax
 
         from jtransformer.cli.group_trainer import GroupTrainer

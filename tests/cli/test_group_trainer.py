@@ -1,5 +1,8 @@
 """Tests that workers train runs of one program together, in the mode that was chosen first."""
 
+import dataclasses
+import hashlib
+import json
 import shutil
 
 import pytest
@@ -9,9 +12,9 @@ from plan_fixture import ABOUT, plan_of
 from jtransformer import data, records
 from jtransformer.cli.group_trainer import GroupTrainer
 from jtransformer.spec import SpecError, to_tree
-from jtransformer.sweep import Launch, Worker, executions, manifest
+from jtransformer.sweep import Launch, Worker, cell_spec, executions, manifest
 from jtransformer.sweep.launch import MODES as MODES_OF_A_LAUNCH
-from jtransformer.training import MODES, Hooks, Interrupted
+from jtransformer.training import MODES, Hooks, Interrupted, program_key
 
 PROGRAMS, COMPILED = {}, {}
 VMAP = Launch(mode="vmap", runs_at_once=3)
@@ -127,3 +130,15 @@ def test_a_launch_may_wish_for_what_there_is():
             Launch(**wish)
     with pytest.raises(SpecError, match="^--runs_at_once = 2 has no meaning for --mode loop"):
         Launch(mode="loop", runs_at_once=2)
+
+
+def test_null_what_is_probed_moves_no_run_to_another_group(sweep):
+    """The modes of groups that were chosen before there were probes are found again."""
+    trainer, spec = GroupTrainer(Hooks(), Launch()), cell_spec(sweep, sweep["cells"][0])
+    probed = dataclasses.replace(spec.training, probe_steps=(0, 6))
+    group = trainer.group_of(spec)
+    assert trainer.group_of(dataclasses.replace(spec, training=probed)) == group
+    tree = to_tree(program_key(spec))
+    assert tree["training"].pop("probe_steps") == []
+    before = hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
+    assert before.startswith(group) and len(group) == 16

@@ -208,6 +208,23 @@ def test_a_sweep_may_grow_and_keeps_what_it_has(experiment, tmp_path):
     assert len(after) == 12 and {path: after[path] for path in before} == before
 
 
+def test_a_finished_sweep_may_be_judged_anew_and_its_page_says_so(experiment, tmp_path):
+    config, quiet = experiment
+    workdir = tmp_path / "out"
+    subprocess.run(["cp", "-a", str(quiet), str(workdir)], check=True)
+    before, page = runs_done(workdir), workdir / "report" / "index.html"
+    ruled = tiny_run.config_file(tmp_path, SWEEP | {"verdict": {"margin": 5.0}}, **_model(config))
+    assert "is equivalent to relu within the margin of 5 nats" in finished(ruled, workdir)
+    assert runs_done(workdir) == before and csv(workdir) == csv(quiet)
+    said = "The margin was changed after 8 runs had finished: from none to 5 nats/byte."
+    assert said in page.read_text(encoding="utf-8")
+    written = page.stat().st_mtime_ns
+    assert "nothing to train" in finished(ruled, workdir)
+    assert page.stat().st_mtime_ns == written
+    assert "from 5 nats/byte to none" in finished(config, workdir)
+    assert said in page.read_text(encoding="utf-8"), "what was tried stays"
+
+
 def _model(config):
     return {"ffn": json.loads((config.parent / "run.json").read_text())["model"]["ffn"]}
 
