@@ -1,6 +1,6 @@
 """How does the gradient at the last layer depend on the depth of the model, before any update?
 
-Question: at the initial values, how long is the gradient of the last layer's second feed-forward
+Question: at the initial values, how large is the gradient of the last layer's second feed-forward
 matrix in models of 2 to 32 layers, for every placement of the norms?
 
 Prediction: with post-LN it does not depend on the depth L, with pre-LN it falls as L^-0.5 (Xiong et

@@ -1,11 +1,25 @@
 """Writes the page of a made-up sweep, for the tests of what it says and of how it looks."""
 
+import html.parser
+
 from sweep_fixture import write_sweep
 
 from jtransformer.records import load_sweep
 from jtransformer.report import style
 from jtransformer.report.contents import contents, find_all
 from jtransformer.report.page import page
+
+
+class Elements(html.parser.HTMLParser):
+    """Collects every element's name and attributes."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
 
 
 def page_of_record(record, reload_seconds=None):

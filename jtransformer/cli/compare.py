@@ -17,7 +17,6 @@ import json
 from pathlib import Path
 
 from absl import flags
-from rich.markup import escape
 
 from jtransformer import records
 from jtransformer.cli.arguments import read_flags
@@ -27,7 +26,7 @@ from jtransformer.cli.preflight import (
     check_writable,
     read_manifest,
 )
-from jtransformer.cli.progress import console
+from jtransformer.cli.progress import print_table
 from jtransformer.spec import SpecError
 
 
@@ -39,16 +38,34 @@ def run(argv: list[str]) -> int:
     for workdir in workdirs.values():
         read_manifest(workdir)
     check_no_sweep(into, "--into")
+    _check_apart(into)
     check_writable(into, "--into")
     check_packages()
     _compare(workdirs, into, as_json=values.json)
     return 0
 
 
+def _check_apart(into: Path) -> None:
+    """Refuses a place inside a work directory, whose own page may be there.
+
+    Raises:
+        SpecError: If it is inside one.
+    """
+    for above in into.absolute().parents:
+        if records.SweepFiles(above).manifest.exists():
+            raise SpecError(
+                "--into",
+                f"= {str(into)!r} is inside the work directory {above}, whose files are its own; "
+                "choose a place outside.",
+            )
+
+
 def _compare(workdirs: dict[str, Path], into: Path, *, as_json: bool) -> None:
     from jtransformer import report, stats
 
     sweeps = {name: records.load_sweep(workdir) for name, workdir in workdirs.items()}
+    for sweep in sweeps.values():
+        records.check_complete(sweep)
     try:
         compared = stats.compare(sweeps)
     except ValueError as error:
@@ -58,21 +75,10 @@ def _compare(workdirs: dict[str, Path], into: Path, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(report.comparison_values(compared) | {"page": str(page)}))
         return
-    _print_table(report.comparison_table(compared))
+    print_table(report.comparison_table(compared))
     for sentence in report.pooling(compared):
         print(sentence)
     print(f"page: {page}")
-
-
-def _print_table(columns: list) -> None:
-    from rich.table import Table
-
-    table = Table()
-    for column in columns:
-        table.add_column(escape(column.heading))
-    for cells in zip(*(column.cells for column in columns), strict=True):
-        table.add_row(*map(escape, cells))
-    console().print(table)
 
 
 def _named(workdirs: list[Path]) -> dict[str, Path]:

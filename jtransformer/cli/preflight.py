@@ -18,7 +18,7 @@ CHECKPOINTS_ON_DISK = 4
 OVERHEAD_BYTES = 2**20
 """Metrics, metadata and the like, per run."""
 PROBE_BYTES = 2**19
-"""One probe: above all eight maps of 64 × 64 numbers."""
+"""One probe, most of it eight maps of 64 × 64 numbers."""
 PACKAGES = ("grain", "scipy", "pandas", "statsmodels", "altair", "vl_convert", "jinja2")
 """What a sweep and its page need beyond the base installation."""
 

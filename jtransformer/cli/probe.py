@@ -34,7 +34,7 @@ from jtransformer import records
 from jtransformer.cli.arguments import OVERRIDE, read_experiment, read_flags
 from jtransformer.cli.preflight import check_writable
 from jtransformer.cli.run_directory import NEWEST, read_about, read_corpus, read_state
-from jtransformer.spec import ModelSpec, RunSpec, SpecError, from_tree, nearest
+from jtransformer.spec import ModelSpec, RunSpec, SpecError, from_tree
 
 
 class Subject(NamedTuple):
@@ -59,7 +59,9 @@ def run(argv: list[str]) -> int:
     into = None if values.into is None else Path(values.into).expanduser()
     if into is not None:
         check_writable(into.parent, "--into")
-    subject = _run(values) if values.config is None else _config(values, argv)
+        if into.is_dir():
+            raise SpecError("--into", f"= {values.into!r} is a directory; name a file.")
+    subject = _trained(values) if values.config is None else _untrained(values, argv)
 
     from jtransformer.training import Program, hyperparameters, probe, probe_batch
 
@@ -105,8 +107,8 @@ def _flags(argv: list[str]) -> flags.FlagValues:
     return values
 
 
-def _run(values: flags.FlagValues) -> Subject:
-    """Reads a run."""
+def _trained(values: flags.FlagValues) -> Subject:
+    """Reads a run at the checkpoint that was asked for."""
     workdir = Path(values.workdir).expanduser()
     files = records.RunFiles(workdir)
     about = read_about(files)
@@ -119,8 +121,8 @@ def _run(values: flags.FlagValues) -> Subject:
     return Subject(values.workdir, spec, corpus, state)
 
 
-def _config(values: flags.FlagValues, argv: list[str]) -> Subject:
-    """Reads a config."""
+def _untrained(values: flags.FlagValues, argv: list[str]) -> Subject:
+    """Reads a config, whose model has its initial values."""
     from jtransformer import data
     from jtransformer.data.vocabularies import check_vocabularies
 
@@ -152,9 +154,10 @@ def _heads(model: ModelSpec, text: str) -> tuple[str, ...]:
         name = f"{scope}layer_{layer}/attention/head_{head}" if point else word.strip()
         if name not in known:
             shown = [*known[:1], "…", *known[-1:]] if len(known) > 2 else [*known]
-            offer = nearest(name, known) if not point else f"its heads are {', '.join(shown)}"
             raise SpecError(
-                "--heads", f"= {text!r} has {word.strip()!r}, no head of the model; {offer}."
+                "--heads",
+                f"= {text!r} has {word.strip()!r}, no head of the model; write LAYER.HEAD, such as "
+                f"0.0, or a whole name: its heads are {', '.join(shown)}.",
             )
         found.append(name)
     return tuple(dict.fromkeys(found))

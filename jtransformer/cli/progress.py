@@ -2,10 +2,12 @@
 
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from jtransformer.sweep import CellRecord
@@ -137,6 +139,22 @@ def console() -> Console:
     """Returns where tables are printed; a file or a pipe is given room for all columns."""
     terminal = Console()
     return terminal if terminal.is_terminal else Console(width=PLAIN_WIDTH)
+
+
+def print_table(columns: Iterable[Any], title: str | None = None) -> None:
+    """Prints columns of a report as a table; names from configs are no markup.
+
+    Args:
+        columns: Each with a heading and its cells, as text.
+        title: What stands above it.
+    """
+    table = Table(title=None if title is None else escape(title))
+    shown = list(columns)
+    for column in shown:
+        table.add_column(escape(column.heading))
+    for cells in zip(*(column.cells for column in shown), strict=True):
+        table.add_row(*map(escape, cells))
+    console().print(table)
 
 
 def say(text: str) -> None:

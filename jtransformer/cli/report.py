@@ -19,11 +19,10 @@ example: jtransformer report --workdir runs/norm_and_ffn --section power --json
 from pathlib import Path
 
 from absl import flags as absl_flags
-from rich.markup import escape
 
 from jtransformer.cli.arguments import parse
 from jtransformer.cli.preflight import check_packages, read_manifest
-from jtransformer.cli.progress import console
+from jtransformer.cli.progress import print_table
 from jtransformer.cli.watching import SHORTEST, watch, with_seconds
 from jtransformer.spec import SpecError
 
@@ -51,19 +50,12 @@ def run(argv: list[str]) -> int:
 
 def show(workdir: Path) -> None:
     """Writes the page of a work directory and prints its table, answer and caveats."""
-    from rich.table import Table
-
     from jtransformer import report
 
     page, analyses = report.write(workdir)
     for analysis in analyses:
-        table = Table(title=None if analysis.scale is None else escape(report.scale(analysis)))
-        columns = report.summary_table(analysis)
-        for column in columns:
-            table.add_column(escape(column.heading))
-        for cells in zip(*(column.cells for column in columns), strict=True):
-            table.add_row(*map(escape, cells))
-        console().print(table)
+        title = None if analysis.scale is None else report.scale(analysis)
+        print_table(report.summary_table(analysis), title)
         print(report.answer(analysis))
         for caveat in report.caveats(analysis):
             print(f"- {caveat}")

@@ -21,11 +21,12 @@ class Timings(NamedTuple):
     """Seconds that the parts of a run take.
 
     Attributes:
-        compile: Until the first update and evaluation are done, beyond what those take.
+        compile: Until the first update, evaluation and probe are done, beyond what those take.
         update: One update, its batch included; the median of the blocks.
         spread: Half of what the blocks differ by, relative to the median.
         evaluation: One batch of evaluation.
         checkpoint: One checkpoint.
+        probe: One probe; 0 where the runs of the group have none.
         validation_batches: How many an evaluation has.
         test_batches: How many the test at the end of a run has.
     """
@@ -35,6 +36,7 @@ class Timings(NamedTuple):
     spread: float
     evaluation: float
     checkpoint: float
+    probe: float
     validation_batches: int
     test_batches: int
 
@@ -49,7 +51,9 @@ class Timings(NamedTuple):
         )
         # The untrained model is measured on one batch.
         batches = 1 + sum(evaluated) * self.validation_batches + self.test_batches
-        return plan.steps * self.update + batches * self.evaluation + saves * self.checkpoint
+        probes = len(plan.probe_steps) * self.probe
+        work = plan.steps * self.update + batches * self.evaluation + saves * self.checkpoint
+        return work + probes
 
 
 def device() -> str:
@@ -99,15 +103,28 @@ def time_parts(spec: RunSpec, corpora: Corpora) -> Timings:
     counts = [sum(1 for _ in data.evaluation_batches(corpus, part, spec)) for part in parts]
     _, seconds = _timed(lambda: evaluate(state))
     once, middle = seconds / min(EVALUATED, counts[0]), statistics.median(blocks)
+    first_probe, probed = _probe_seconds(program, state, corpus, spec)
     return Timings(
-        compile=max(0.0, compiled - middle - seconds),
+        compile=max(0.0, compiled - middle - seconds) + max(0.0, first_probe - probed),
         update=middle,
         spread=(max(blocks) - min(blocks)) / 2 / middle,
         evaluation=once,
         checkpoint=_checkpoint_seconds(state),
+        probe=probed,
         validation_batches=counts[0],
         test_batches=counts[1],
     )
+
+
+def _probe_seconds(program: Any, state: Any, corpus: Any, spec: RunSpec) -> tuple[float, float]:
+    """Returns how long the first probe takes and the next one; 0 where nothing is probed."""
+    if not spec.training.probe_steps:
+        return 0.0, 0.0
+    from jtransformer.training import hyperparameters, probe, probe_batch
+
+    batch, hyper = probe_batch(corpus, spec), hyperparameters(spec)
+    times = [_timed(lambda: probe(program, state, batch, hyper))[1] for _ in range(2)]
+    return times[0], times[1]
 
 
 def _checkpoint_seconds(state: Any) -> float:

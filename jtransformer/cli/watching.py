@@ -27,8 +27,8 @@ def with_seconds(argv: list[str]) -> list[str]:
 def watch(workdir: Path, seconds: float) -> None:
     """Writes the page whenever the records have changed, until every run has ended.
 
-    Returns as well when it is asked to stop. The page that it leaves still loads itself anew; who
-    calls writes the last one.
+    Returns as well when it is asked to stop. The page that it leaves still loads itself anew; the
+    caller writes the last one.
 
     Args:
         workdir: A work directory.

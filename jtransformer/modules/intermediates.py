@@ -29,7 +29,7 @@ def layer_names(spec: ModelSpec, part: Part) -> Iterator[str]:
     in_order = spec.sublayers == "sequential"
     for attention in ("attention", "cross_attention") if part.cross else ("attention",):
         yield f"{attention}/input"
-        if attention == "cross_attention" or not without_weights(spec):
+        if attention == "cross_attention" or not why_no_weights(spec):
             yield f"{attention}/weights"
         yield f"{attention}/output"
         if in_order:
@@ -40,7 +40,7 @@ def layer_names(spec: ModelSpec, part: Part) -> Iterator[str]:
     yield "stream"
 
 
-def without_weights(spec: ModelSpec) -> str:
+def why_no_weights(spec: ModelSpec) -> str:
     """Says why self-attention has no weights to return; empty where it has."""
     if isinstance(spec.attention, LinearAttention):
         return "linear attention has no weights"
@@ -72,9 +72,9 @@ def wanted(spec: ModelSpec, patterns: Sequence[str], call: Call) -> tuple[str, .
     for pattern in patterns:
         if fnmatch.filter(known, pattern):
             continue
-        if pattern.endswith("weights") and without_weights(spec):
+        if pattern.endswith("weights") and why_no_weights(spec):
             raise ValueError(f"intermediates: {pattern!r} matches nothing, because "
-                             f"{without_weights(spec)}; leave it out.")  # fmt: skip
+                             f"{why_no_weights(spec)}; leave it out.")  # fmt: skip
         raise ValueError(f"intermediates: {pattern!r} matches nothing; {nearest(pattern, known)}.")
     return tuple(
         name for name in known if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -29,6 +29,8 @@ class SpectralNorms(NamedTuple):
     residual: Float[Array, " L"]
 
 
+ITERATIONS = 20
+"""Steps of a power iteration, unless told otherwise."""
 Jacobians = dict[str, dict[Level, dict[str, SpectralNorms]]]
 """By stack, level and sublayer."""
 
@@ -39,7 +41,7 @@ def spectral_norms(
     sample: Sample,
     *,
     key: PRNGKeyArray,
-    iterations: int = 20,
+    iterations: int = ITERATIONS,
 ) -> Jacobians:
     """Computes the spectral norm of every sublayer's Jacobian on one row, `Sample.fullest`.
 

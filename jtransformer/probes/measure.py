@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jtransformer.probes.ablation import head_ablation
 from jtransformer.probes.activity import Activity, activity, check_maps
-from jtransformer.probes.jacobians import Jacobians, spectral_norms
+from jtransformer.probes.jacobians import ITERATIONS, Jacobians, spectral_norms
 from jtransformer.probes.sites import Sample
 from jtransformer.probes.sizes import ByLayer, Loss, norms, update_ratios
 from jtransformer.spec import ModelSpec
@@ -16,7 +16,7 @@ from jtransformer.spec import ModelSpec
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Which probes are made, of those that cost more than two gradients.
+    """Which of the probes that may be left out are made.
 
     Attributes:
         iterations: Steps of power iteration for each Jacobian; None leaves the Jacobians out.
@@ -24,7 +24,7 @@ class Choice:
         maps: Heads whose attention weights are kept, out of `head_names`.
     """
 
-    iterations: int | None = 20
+    iterations: int | None = ITERATIONS
     ablation: bool = True
     maps: tuple[str, ...] = ()
 

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from jtransformer import functional as F
-from jtransformer.modules.intermediates import without_weights
+from jtransformer.modules.intermediates import why_no_weights
 from jtransformer.modules.parts import Part
 from jtransformer.probes.activity import CUT_OFF, StackActivity
 from jtransformer.probes.jacobians import levels_of
@@ -120,9 +120,9 @@ def _reasons(model: ModelSpec, measured: Measured) -> dict[str, str]:
         reasons["spectral_norm"] = "Jacobians were not asked for"
     if measured.ablation is None:
         reasons["ablation"] = "the ablation of heads was not asked for"
-    if without_weights(model):
+    if why_no_weights(model):
         reasons |= dict.fromkeys(
-            ("entropy/attention", "relative_entropy/attention"), without_weights(model)
+            ("entropy/attention", "relative_entropy/attention"), why_no_weights(model)
         )
     if F.FFN_KINDS[model.ffn].activation not in CUT_OFF:
         why = f"ffn {model.ffn!r} is nowhere 0 but at points"

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jtransformer.modules.initial import ATTENTIONS, LAYER
-from jtransformer.modules.intermediates import without_weights
+from jtransformer.modules.intermediates import why_no_weights
 from jtransformer.modules.parts import ENCODER, Part, parts_of
 from jtransformer.spec import Encoder, ModelSpec
 
@@ -94,7 +94,7 @@ def sublayers_of(part: Part) -> tuple[str, ...]:
 
 def weighted_attentions(model: ModelSpec, part: Part) -> tuple[str, ...]:
     """Returns the attention sublayers that have weights."""
-    has_none = without_weights(model)
+    has_none = why_no_weights(model)
     return tuple(name for name in attentions_of(part) if name == "cross_attention" or not has_none)
 
 

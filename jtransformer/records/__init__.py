@@ -5,6 +5,7 @@ state of a sweep can be read anywhere.
 """
 
 from jtransformer.records.comparison import CLOCK, Difference, first_difference
+from jtransformer.records.completeness import check_complete
 from jtransformer.records.files import (
     DamagedRecord,
     append_row,
@@ -66,6 +67,7 @@ __all__ = [
     "SweepRecord",
     "VerdictRule",
     "append_row",
+    "check_complete",
     "cpu_threads",
     "create_json",
     "earlier_rules",

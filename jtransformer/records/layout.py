@@ -223,7 +223,14 @@ def load_manifest(workdir: Path) -> dict[str, Any] | None:
     if missing:
         raise DamagedRecord(f"{path} is damaged (it lacks {', '.join(missing)}); restore it from "
                             "a copy, or use another work directory.")  # fmt: skip
+    if not all(map(_is_cell, manifest["cells"] or ())):
+        raise DamagedRecord(f"{path} is damaged (a cell lacks directory or fingerprint); restore "
+                            "it from a copy, or use another work directory.")  # fmt: skip
     return manifest
+
+
+def _is_cell(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(value.get, ("directory", "fingerprint")))
 
 
 def load_sweep(workdir: Path) -> SweepRecord:

@@ -5,7 +5,10 @@ from the records: what was declared before, and how many runs had finished by th
 """
 
 import dataclasses
-from typing import Any, Literal
+import math
+from typing import Any, Literal, get_args, get_type_hints
+
+from jtransformer.records.files import DamagedRecord
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,16 +43,25 @@ class EarlierRule:
 
 
 def verdict_rule(manifest: dict[str, Any]) -> VerdictRule:
-    """Returns the rule of a sweep; a sweep of an earlier version has the default one."""
-    return VerdictRule(**manifest.get("verdict", {}))
+    """Returns the rule of a sweep; a sweep of an earlier version has the default one.
+
+    Raises:
+        DamagedRecord: If what stands there is no rule.
+    """
+    return _rule(manifest.get("verdict", {}))
 
 
 def earlier_rules(manifest: dict[str, Any]) -> tuple[EarlierRule, ...]:
-    """Returns the rules that were replaced when runs had finished, the oldest first."""
-    return tuple(
-        EarlierRule(VerdictRule(**entry["rule"]), entry["finished"])
-        for entry in manifest.get("verdict_before", ())
-    )
+    """Returns the rules that were replaced when runs had finished, the oldest first.
+
+    Raises:
+        DamagedRecord: If one of them is no rule.
+    """
+    entries = manifest.get("verdict_before", [])
+    if not isinstance(entries, list) or not all(map(_is_entry, entries)):
+        raise DamagedRecord(f"sweep.json is damaged (its verdict_before is {entries!r}); restore "
+                            "it from a copy.")  # fmt: skip
+    return tuple(EarlierRule(_rule(entry["rule"]), entry["finished"]) for entry in entries)
 
 
 def rules_before(old: dict[str, Any], rule: VerdictRule, finished: int) -> list[dict[str, Any]]:
@@ -65,3 +77,26 @@ def rules_before(old: dict[str, Any], rule: VerdictRule, finished: int) -> list[
     if finished and replaced != rule:
         kept.append({"rule": dataclasses.asdict(replaced), "finished": finished})
     return kept
+
+
+def _is_entry(value: Any) -> bool:
+    return isinstance(value, dict) and "rule" in value and isinstance(value.get("finished"), int)
+
+
+def _rule(found: Any) -> VerdictRule:
+    choices = get_type_hints(VerdictRule)
+    if isinstance(found, dict) and found.keys() <= choices.keys():
+        rule, named = VerdictRule(**found), ("correction", "intervals")
+        if _is_margin(rule.margin) and all(
+            getattr(rule, name) in get_args(choices[name]) for name in named
+        ):
+            return rule
+    raise DamagedRecord(
+        f"sweep.json is damaged (a rule of the verdict is {found!r}); restore it from a copy, or "
+        "use the version that wrote it."
+    )
+
+
+def _is_margin(margin: Any) -> bool:
+    is_number = isinstance(margin, int | float) and not isinstance(margin, bool)
+    return margin is None or (is_number and 0 < margin < math.inf)

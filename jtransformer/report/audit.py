@@ -67,7 +67,7 @@ def findings(found: Audit, analysis: Analysis) -> list[str]:
         for arm, names in found.apart.items()
     ]
     clauses += [
-        f"{arm.name}: its best {edge.factor.rsplit('.', 1)[-1].replace('_', ' ')}, "
+        f"{arm.name}: its best {numbers.words(edge.factor)}, "
         f"{numbers.setting(edge.value)}, is the {edge.side} that was tried"
         for arm in analysis.arms
         if arm.choice and arm.runs.complete
@@ -158,7 +158,7 @@ def _loss(found: Audit, analysis: Analysis) -> list[str]:
     added = [(arm.name, audit_tables.added(arm)) for arm in found.arms if arm.added]
     text = (
         "Every loss on this page, of train batches too, is the plain negative log-likelihood; what "
-        "training adds to it stands nowhere beside it."
+        "training adds to it is shown nowhere."
     )
     if not added:
         return [text]

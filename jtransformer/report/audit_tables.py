@@ -164,9 +164,7 @@ def _solved(arm: ArmAnalysis) -> str:
 def tuning(analysis: Analysis) -> Table:
     """Tabulates tuning trials, how runs ended, and choices at an edge."""
     edges = [
-        ", ".join(edge.factor.rsplit(".", 1)[-1].replace("_", " ") for edge in arm.choice.edges)
-        if arm.choice
-        else ""
+        ", ".join(numbers.words(edge.factor) for edge in arm.choice.edges) if arm.choice else ""
         for arm in analysis.arms
     ]
     counts = ("planned", "finished", "diverged", "failed")

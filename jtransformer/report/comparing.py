@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from jtransformer.report import numbers, style
+from jtransformer.report import judging, numbers, style
 from jtransformer.report.section import Section, Table
 from jtransformer.report.sentences import answer, caveats
-from jtransformer.report.side_by_side import Shown, arms_table, forest, label, rows, shown
+from jtransformer.report.side_by_side import Shown, arms_table, forest, rows, shown
 from jtransformer.report.summary import Column
 from jtransformer.report.values import plain
 from jtransformer.stats import Compared, Obstacle, Pool
 
-_UNJUDGED = ("baseline", "incomplete", "no interval", "not compared")
+_UNJUDGED = ("baseline", "incomplete", "no interval", "not compared", "unfair comparison")
 _MOST_NAMED = 4
 """How many obstacles or contradictions a sentence lists."""
 
@@ -26,7 +26,7 @@ def sections(compared: Compared, theme: style.Theme) -> list[Section]:
         tables=[arms_table(columns)],
         figures=[figure] if figure else [],
     )
-    return [first, *_pooled(columns), _directories(columns), _environments(compared)]
+    return [first, *_pooled(columns, compared), _directories(columns), _environments(compared)]
 
 
 def comparison_table(compared: Compared) -> list[Column]:
@@ -95,11 +95,22 @@ def _loss(value: float | None) -> str:
 
 def _agreement(columns: list[Shown]) -> list[str]:
     """Says of which arms the directories say the same, and of which they do not."""
+    baselines: dict[str, list[str]] = {}
+    for one in (column for column in columns if column.pool is None):
+        own = one.analysis.label(one.analysis.arm(one.analysis.baseline))
+        baselines.setdefault(own, []).append(one.name)
+    if len(baselines) > 1:
+        said = [f"{own} in {numbers.names(names)}" for own, names in baselines.items()]
+        return [
+            f"The baselines differ ({'; '.join(said)}), so that verdicts are about different "
+            "differences and are not held against each other."
+        ]
     words: dict[str, dict[str, str]] = {}
     for column in columns:
         for arm in column.analysis.arms:
             if column.pool is None and arm.verdict.word not in _UNJUDGED:
-                words.setdefault(label(column.analysis, arm), {})[column.name] = arm.verdict.word
+                words.setdefault(column.analysis.label(arm), {})[column.name] = arm.verdict.word
+    shared = any(column.pool is not None and column.pool.repeated for column in columns)
     several = {arm: said for arm, said in words.items() if len(said) > 1}
     alike = [f"{arm} ({next(iter(s.values()))})" for arm, s in several.items() if _is_one(s)]
     apart = [
@@ -112,6 +123,7 @@ def _agreement(columns: list[Shown]) -> list[str]:
         text.append(
             "The verdict is the same wherever there is one, whatever the size of the effect: "
             f"{'; '.join(alike)}."
+            + (" Some of their runs are the same, which confirms nothing." if shared else "")
         )
     if apart:
         text.append(
@@ -125,13 +137,17 @@ def _is_one(said: dict[str, str]) -> bool:
     return len(set(said.values())) == 1
 
 
-def _pooled(columns: list[Shown]) -> list[Section]:
+def _pooled(columns: list[Shown], compared: Compared) -> list[Section]:
     """Gives the answer of all runs together, where they are one sweep."""
     text = []
     for column in columns:
         if column.pool is not None:
             start = "" if column.name == "pooled" else f"{column.name}: "
             text += [start + answer(column.analysis), *caveats(column.analysis)]
+            # The pooled analysis has the rules that the first directory has had.
+            for name in column.pool.names[1:]:
+                changed = judging.changes(compared.analyses[name][0])
+                text += [f"In {name}: {said}" for said in changed]
     return [Section("pooled", "What the runs say together", text, [], [])] if text else []
 
 

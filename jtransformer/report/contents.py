@@ -4,7 +4,7 @@ import dataclasses
 import re
 from typing import NamedTuple
 
-from jtransformer.records import SweepRecord
+from jtransformer.records import SweepRecord, check_complete
 from jtransformer.report import result, style
 from jtransformer.report.section import Section
 from jtransformer.report.sections import Findings, find, sections, sections_across
@@ -43,7 +43,12 @@ class Contents(NamedTuple):
 
 
 def find_all(record: SweepRecord) -> list[Findings]:
-    """Computes everything that is shown, one finding for each scale."""
+    """Computes everything that is shown, one finding for each scale.
+
+    Raises:
+        DamagedRecord: If a record lacks what is read of it.
+    """
+    check_complete(record)
     analyses = analyse_scales(record)
     parts = list(zip(at_scales(record), analyses, strict=True))
     across = ladder(parts)

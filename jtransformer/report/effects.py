@@ -153,7 +153,7 @@ def _method(found: Factorial, analysis: Analysis) -> list[str]:
         return []
     return [
         "The model is cell of the grid + seed + noise, each arm at its own chosen setting: "
-        f"{fit.observations} runs, residual sd {fit.residual_sd:.4f} {unit} on "
+        f"{fit.observations} runs, residual sd {numbers.nll(fit.residual_sd)} {unit} on "
         f"{fit.degrees_of_freedom} degrees of freedom. A level is averaged over the levels of the "
         "other factors with equal weights, and the F tests (type III) are about these averages. "
         f"p is Holm-adjusted over all {fit.family} terms of the grid{at}; intervals are of 95 %, "

@@ -6,10 +6,9 @@ import altair as alt
 import pandas
 
 from jtransformer.report import judging, style
+from jtransformer.report.intervals import ROW
 from jtransformer.stats import Analysis
 
-_ROW = 44
-"""Height of an arm's row, in pixels."""
 _PALE = ("incomplete", "unfair comparison")
 
 
@@ -57,7 +56,7 @@ def forest(analysis: Analysis, theme: style.Theme) -> style.Figure:
         "seed model; words are by p values, not by whether an interval holds zero. Open: the "
         f"paired difference of each seed.{_said(analysis)} Pale: an arm that is not finished, or "
         "whose comparison is unfair.",
-        spec=style.apply(alt.layer(*layers).properties(height=_ROW * len(rows)), theme),
+        spec=style.apply(alt.layer(*layers).properties(height=ROW * len(rows)), theme),
         table=_table(rows, seeds, analysis),
     )
 

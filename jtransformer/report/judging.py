@@ -25,7 +25,7 @@ def family(analysis: Analysis) -> str:
             f"the {count} comparisons of all {len(analysis.scales)} scales together, each with the "
             "baseline of its own scale"
         )
-    return f"the {count} arms compared with {analysis.baseline}"
+    return f"the {count} arm{'s' if count != 1 else ''} compared with {analysis.baseline}"
 
 
 def interval(analysis: Analysis) -> str:
@@ -111,7 +111,7 @@ def _resampling(analysis: Analysis) -> list[str]:
         )
     if seeds < BOOTSTRAP_SEEDS:
         notes.append(
-            f"There is no bootstrap interval: with fewer than {BOOTSTRAP_SEEDS} seeds it is too "
-            "short, also the bias-corrected one."
+            f"There is no bootstrap interval: with fewer than {BOOTSTRAP_SEEDS} seeds even the "
+            "bias-corrected one is too short."
         )
     return notes

@@ -1,4 +1,4 @@
-r"""Tables for a paper: LaTeX with booktabs, every text escaped."""
+"""Tables for a paper: LaTeX with booktabs, every text escaped."""
 
 import re
 
@@ -62,13 +62,9 @@ def latex_table(table: Table) -> str:
     """
     aligned = "".join("l" if c.heading in table.text else "r" for c in table.columns)
     head = [latex_text(column.heading) for column in table.columns]
-    rows = list(zip(*(column.cells for column in table.columns), strict=True))
-    marks = table.marks or [[False] * len(head) for _ in rows]
     body = [
-        [rf"\textcolor{{red}}{{{latex_text(c)}}}" if m else latex_text(c) for c, m in pairs]
-        for pairs in (
-            zip(row, marked, strict=True) for row, marked in zip(rows, marks, strict=True)
-        )
+        [rf"\textcolor{{red}}{{{latex_text(c)}}}" if m else latex_text(c) for c, m in row]
+        for row in table.rows()
     ]
     lines = [
         r"% \usepackage[T1]{fontenc} \usepackage{booktabs,graphicx,xcolor}",

@@ -1,8 +1,9 @@
 """The result as Markdown, for a README or a lab log."""
 
 from jtransformer.report import equality, judging, sentences
-from jtransformer.report.markup import markdown_text
+from jtransformer.report.markup import markdown_table, markdown_text
 from jtransformer.report.scales import scales_table
+from jtransformer.report.section import Table
 from jtransformer.report.summary import COLUMNS, Column, check_table, summary_table
 from jtransformer.stats import Analysis
 
@@ -39,11 +40,8 @@ def _answered(analysis: Analysis) -> list[str]:
     return parts
 
 
-def _table(table: list[Column]) -> str:
-    rules = ["---" if column.heading in ("arm", "verdict") else "---:" for column in table]
-    rows = zip(*(map(markdown_text, column.cells) for column in table), strict=True)
-    lines = [[markdown_text(column.heading) for column in table], rules, *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def _table(columns: list[Column]) -> str:
+    return markdown_table(Table("", "", columns, ("arm", "verdict")))
 
 
 def _paragraphs(text: str) -> str:

@@ -17,13 +17,9 @@ def markdown_text(text: str) -> str:
 def markdown_table(table: Table) -> str:
     """Writes a table; cells that stand out are bold."""
     rules = ["---" if column.heading in table.text else "---:" for column in table.columns]
-    rows = list(zip(*(column.cells for column in table.columns), strict=True))
-    marks = table.marks or [[False] * len(rules) for _ in rows]
     body = [
-        [f"**{markdown_text(c)}**" if m else markdown_text(c) for c, m in pairs]
-        for pairs in (
-            zip(row, marked, strict=True) for row, marked in zip(rows, marks, strict=True)
-        )
+        [f"**{markdown_text(c)}**" if m else markdown_text(c) for c, m in row]
+        for row in table.rows()
     ]
     head = [markdown_text(column.heading) for column in table.columns]
     return "\n".join(f"| {' | '.join(line)} |" for line in [head, rules, *body])

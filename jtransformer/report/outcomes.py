@@ -136,7 +136,7 @@ def _tables_by_value(found: Divergence) -> list[Table]:
         values = sorted({value for arm in found.arms for value in arm.by_value.get(factor, {})})
         if len(values) > _MOST_VALUES:
             continue
-        name = _words(factor)
+        name = numbers.words(factor)
         rates = [arm.by_value.get(factor, {}) for arm in found.arms]
         columns = [
             Column(f"{name} {numbers.setting(value)}", [_rate_of(own.get(value)) for own in rates])
@@ -161,7 +161,7 @@ def _figures(found: Divergence, analysis: Analysis, theme: style.Theme) -> list[
     return [
         _figure(
             f"divergence_by_{factor.replace('.', '_')}",
-            _words(factor),
+            numbers.words(factor),
             [
                 _row(arm.name, value, rate)
                 for arm in found.arms
@@ -222,10 +222,6 @@ def _figure(
 
 def _factors(found: Divergence) -> list[str]:
     return list(dict.fromkeys(factor for arm in found.arms for factor in arm.by_value))
-
-
-def _words(factor: str) -> str:
-    return factor.rsplit(".", 1)[-1].replace("_", " ")
 
 
 def _share(rate: Rate) -> str:

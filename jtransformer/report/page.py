@@ -2,6 +2,7 @@
 
 import importlib.resources
 import json
+import math
 import re
 import shlex
 from typing import Any
@@ -38,7 +39,7 @@ def page(record: SweepRecord, shown: Contents, reload_seconds: float | None = No
         .get_template("page.html.j2")
         .render(
             analysis=analyses[0],
-            reload_seconds=reload_seconds,
+            reload_seconds=None if reload_seconds is None else math.ceil(reload_seconds),
             question=question,
             details=details,
             finished=sum(one.runs.finished for one in analyses),

@@ -44,7 +44,7 @@ def _resolves(found: Power, analysis: Analysis) -> list[str]:
     least, most = numbers.nll(min(sizes)), numbers.nll(max(sizes))
     size = least if least == most else f"{least} to {most} (by arm)"
     begin = "" if analysis.runs.complete else "Provisional, not all runs are finished: "
-    level = f"0.05 / {found.comparisons}" if found.comparisons > 1 else "level 0.05"
+    level = "level 0.05" + (f" / {found.comparisons}" if found.comparisons > 1 else "")
     return [
         f"{begin}{'with' if begin else 'With'} {found.seeds} seeds, a true difference of {size} "
         f"{analysis.data['loss_unit']} is found with {100 * POWER:.0f} % power by a two-sided test "
@@ -167,7 +167,8 @@ def _mark(need: Need) -> dict[str, Any]:
 
 
 def _spread(spread: Spread) -> str:
-    return f"{spread.sd:.4f} (95 % interval {spread.low:.4f} to {spread.high:.4f})"
+    sd, low, high = (numbers.nll(value) for value in (spread.sd, spread.low, spread.high))
+    return f"{sd} (95 % interval {low} to {high})"
 
 
 def _seeds(number: int | None) -> str:

@@ -135,7 +135,8 @@ def _panel(
 ) -> Any:
     color, toggle = style.arm_color(analysis, theme)
     layers = sorted(set(seeds["layer"]))
-    axis = alt.Axis(values=layers[:: -(-len(layers) // 9)], format="d")
+    # Without a layer the panel stays, empty, beside those of the other steps.
+    axis = alt.Axis(values=layers[:: max(1, -(-len(layers) // 9))], format="d")
     x = alt.X("layer:Q", title="layer", axis=axis, scale=alt.Scale(nice=False, padding=8))
     tip = ["arm:N", "layer:Q", alt.Tooltip("value:Q", format=".4g")]
     thin = alt.Chart(style.data(seeds)).mark_line(strokeWidth=1, point={"size": 10})

@@ -113,7 +113,8 @@ def _moved(arms: Arms, analysis: Analysis) -> list[str]:
     sizes = [abs(optimism) for optimism in found if optimism is not None]
     moves = "its mean loss moves" if len(moved) == 1 else "mean losses move"
     most = " at most" if len(moved) > 1 else ""
-    size = f"; {moves} by {max(sizes):.4f} {analysis.data['loss_unit']}{most}" if sizes else ""
+    unit = analysis.data["loss_unit"]
+    size = f"; {moves} by {numbers.nll(max(sizes))} {unit}{most}" if sizes else ""
     return [f"The choice changes for {numbers.names(parts)}{size}."]
 
 
@@ -152,7 +153,7 @@ def _changed(arms: Arms) -> list[str]:
             "re-estimated; the verdict, by the chosen settings, does not claim it."
         )
     if compared and not texts and any(arm.moved for arm in arms):
-        texts.append("No difference's interval comes to hold zero, or to exclude it, by that.")
+        texts.append("For no difference does that change whether its interval holds zero.")
     return texts
 
 

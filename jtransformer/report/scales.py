@@ -10,15 +10,10 @@ from jtransformer.report.summary import Column
 from jtransformer.stats import Analysis, ArmAnalysis
 
 
-def label(analysis: Analysis, arm: ArmAnalysis) -> str:
-    """Returns what an arm is called at every scale."""
-    return arm.name.removeprefix(f"{analysis.scale}-")
-
-
 def scales_table(analyses: tuple[Analysis, ...]) -> list[Column]:
     """Tabulates each arm's difference and verdict at every scale, against that scale's baseline."""
     first = analyses[0]
-    columns = [Column("arm", [label(first, arm) for arm in first.arms])]
+    columns = [Column("arm", [first.label(arm) for arm in first.arms])]
     for analysis in analyses:
         parameters = numbers.count(analysis.arm(analysis.baseline).parameters)
         cells = [_cell(analysis, arm) for arm in analysis.arms]
@@ -38,7 +33,7 @@ def scales_figure(analyses: tuple[Analysis, ...], theme: style.Theme) -> style.F
     rows = [
         {
             "scale": analysis.scale,
-            "arm": label(analysis, arm),
+            "arm": analysis.label(arm),
             "difference": shown.value,
             "low": shown.low,
             "high": shown.high,

@@ -28,6 +28,12 @@ class Table(NamedTuple):
     text: tuple[str, ...] = ("arm",)
     marks: list[list[bool]] | None = None
 
+    def rows(self) -> list[list[tuple[str, bool]]]:
+        """Returns the rows: each cell, and whether it stands out."""
+        cells = list(zip(*(column.cells for column in self.columns), strict=True))
+        marks = self.marks or [[False] * len(self.columns) for _ in cells]
+        return [list(zip(*row, strict=True)) for row in zip(cells, marks, strict=True)]
+
 
 class Section(NamedTuple):
     """A part of the page with a heading of its own.

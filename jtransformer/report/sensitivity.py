@@ -111,7 +111,7 @@ def _figure(factor: FactorSensitivity, analysis: Analysis, theme: style.Theme) -
 
 
 def _words(factor: FactorSensitivity) -> str:
-    names = [path.rsplit(".", 1)[-1].replace("_", " ") for path in factor.paths]
+    names = [numbers.words(path) for path in factor.paths]
     return f"{names[0]} (with {numbers.names(names[1:])})" if names[1:] else names[0]
 
 

@@ -1,5 +1,7 @@
 """Sentences of the page, by rule from the analysis."""
 
+import re
+
 from jtransformer.report import equality, judging, numbers
 from jtransformer.stats import Analysis, ArmAnalysis, bits, exact_rate, is_told
 
@@ -32,8 +34,7 @@ def answer(analysis: Analysis) -> str:
     prefix = "" if runs.complete else f"provisional, {runs.finished} of {runs.planned} runs: "
     text = prefix + text
     # A name is written as it is; only a word of ours gets a capital.
-    first = text.split(" ", 1)[0]
-    named = any(first.startswith(arm.name) for arm in analysis.arms)
+    named = any(re.match(rf"{re.escape(arm.name)}(?!\w)", text) for arm in analysis.arms)
     return (text if named else text[0].upper() + text[1:]) + "."
 
 
@@ -138,16 +139,16 @@ def statistics(analysis: Analysis) -> list[str]:
     notes.append(
         "A difference is arm minus baseline (negative: lower loss, better) from the model "
         f"loss = arm + seed + noise over {len(fit.arms)} arms and {fit.observations} runs, fitted "
-        f"by least squares: residual sd {fit.residual_sd:.4f} {analysis.data['loss_unit']} on "
-        f"{fit.degrees_of_freedom} degrees of freedom. Its 95 % interval is "
-        f"{judging.interval(analysis)}."
+        f"by least squares: residual sd {numbers.nll(fit.residual_sd)} "
+        f"{analysis.data['loss_unit']} on {fit.degrees_of_freedom} degrees of freedom. Its 95 % "
+        f"interval is {judging.interval(analysis)}."
     )
     notes += judging.rule(analysis)
     notes.append(
         "Smallest resolvable difference: the true difference found with 80 % power by a two-sided "
-        f"test at level 0.05 / {max(fit.comparisons, 1)} (Holm's first step). It is se · d, with "
-        "se = residual sd · √(2 / seeds) in a balanced sweep and d the noncentrality at which "
-        "P(T > t(1 − level / 2, df)) = 0.8 for noncentral t."
+        f"test at level 0.05 / {max(fit.comparisons, 1)}, the strictest that the correction sets. "
+        "It is se · d, with se = residual sd · √(2 / seeds) in a balanced sweep and d the "
+        "noncentrality at which P(T > t(1 − level / 2, df)) = 0.8 for noncentral t."
     )
     notes.append(
         "The effect size is the difference divided by the residual sd, with an interval by "
@@ -196,7 +197,8 @@ def _untold(arms: list[ArmAnalysis], analysis: Analysis) -> str:
     resolvable = max(a.comparison.resolvable or 0.0 for a in found if a.comparison)
     return (
         f"for {numbers.names([arm.name for arm in found])} {len(analysis.seeds)} seeds cannot tell "
-        f"(a difference under {resolvable:.4f} {analysis.data['loss_unit']} would often be missed)"
+        f"(a difference under {numbers.nll(resolvable)} {analysis.data['loss_unit']} would often "
+        "be missed)"
     )
 
 

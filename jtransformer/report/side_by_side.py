@@ -36,8 +36,9 @@ def shown(compared: Compared) -> list[Shown]:
         for name, analyses in compared.analyses.items()
         for analysis in analyses
     ]
+    is_clear = len(compared.pools) == 1 and "pooled" not in compared.analyses
     for pool in compared.pools:
-        heading = "pooled" if len(compared.pools) == 1 else f"pooled {' + '.join(pool.names)}"
+        heading = "pooled" if is_clear else f"pooled {' + '.join(pool.names)}"
         found += [Shown(_named(heading, one), one, pool) for one in pool.analyses]
     return found
 
@@ -46,11 +47,11 @@ def rows(compared: Compared) -> list[dict[str, Any]]:
     """Lists every arm in every column with all digits: the data behind the page."""
     return [
         {
-            "arm": label(column.analysis, arm),
+            "arm": column.analysis.label(arm),
             "directory": column.name,
             "pooled": column.pool is not None,
             "scale": column.analysis.scale,
-            "baseline": label(column.analysis, column.analysis.arm(column.analysis.baseline)),
+            "baseline": _baseline(column),
             "seeds": len(column.analysis.seeds),
             "verdict": arm.verdict.word,
             "difference": estimate.value if estimate else None,
@@ -82,11 +83,11 @@ def arms_table(columns: list[Shown]) -> Table:
 
 
 def _arms(columns: list[Shown]) -> list[str]:
-    return list(dict.fromkeys(label(c.analysis, arm) for c in columns for arm in c.analysis.arms))
+    return list(dict.fromkeys(c.analysis.label(arm) for c in columns for arm in c.analysis.arms))
 
 
 def _cell(analysis: Analysis, name: str) -> str:
-    found = [arm for arm in analysis.arms if label(analysis, arm) == name]
+    found = [arm for arm in analysis.arms if analysis.label(arm) == name]
     return _verdict(analysis, found[0]) if found else numbers.NOTHING
 
 
@@ -97,8 +98,12 @@ def _verdict(analysis: Analysis, arm: ArmAnalysis) -> str:
     return f"{numbers.difference_with_interval(difference)}, {word}"
 
 
+def _baseline(column: Shown) -> str:
+    return column.analysis.label(column.analysis.arm(column.analysis.baseline))
+
+
 def _baselines(columns: list[Shown]) -> str:
-    names = {label(c.analysis, c.analysis.arm(c.analysis.baseline)) for c in columns}
+    names = set(map(_baseline, columns))
     return next(iter(names)) if len(names) == 1 else "of the column's own directory"
 
 
@@ -109,11 +114,6 @@ def _intervals(columns: list[Shown]) -> str:
 
 def _unit(columns: list[Shown]) -> str:
     return columns[0].analysis.data["loss_unit"]
-
-
-def label(analysis: Analysis, arm: ArmAnalysis) -> str:
-    """Returns what an arm is called in every directory and at every scale."""
-    return arm.name if analysis.scale is None else arm.name.removeprefix(f"{analysis.scale}-")
 
 
 def _named(name: str, analysis: Analysis) -> str:
@@ -175,7 +175,7 @@ def _estimates(columns: list[Shown]) -> Iterator[dict[str, Any]]:
         for arm in column.analysis.arms:
             if (estimate := column.analysis.difference(arm)) is not None:
                 yield {
-                    "arm": label(column.analysis, arm),
+                    "arm": column.analysis.label(arm),
                     "directory": column.name,
                     "difference": estimate.value,
                     "low": estimate.low,

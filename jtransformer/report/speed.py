@@ -93,7 +93,7 @@ def _readings(found: Speed, analysis: Analysis) -> list[str]:
             f"{analysis.data['loss_unit']}, intervals unadjusted."
         ]
     if any(_side(read(arm)) for arm in found.arms for read in _READINGS.values()):
-        return ["At equal tokens and at equal compute every arm stands on the same side."]
+        return ["What is held equal, tokens or compute, changes no arm's reading."]
     return ["The runs give no intervals, so that nothing is claimed of either reading."]
 
 

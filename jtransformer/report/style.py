@@ -22,6 +22,10 @@ OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#7850F0", "#C8143C")
 VERDICTS = {"better": OKABE_ITO[0], "worse": OKABE_ITO[1]}
 """Verdicts that have a colour; all others take the ink."""
 DASHES = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3])
+_OF_OBJECTS = {
+    *("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString"),
+    *("toString", "valueOf"),
+}
 SHAPES = ("circle", "square", "triangle-up", "diamond")
 """How arms of one colour differ, in the order in which they come."""
 
@@ -145,7 +149,7 @@ def apply(chart: Any, theme: Theme) -> dict[str, Any]:
         view={"stroke": None},
         **fitted,
     )
-    spec = styled.to_dict()
+    spec = _set_apart(styled.to_dict())
     units = list(_colored(spec))
     lines = [unit for unit in units if _mark(unit) in ("line", "rule")]
     # Where there are lines they tell the arms apart, and points on them need not.
@@ -158,6 +162,18 @@ def apply(chart: Any, theme: Theme) -> dict[str, Any]:
             for setting in ("symbolType", "symbolSize"):
                 legend.pop(setting, None)
     return spec
+
+
+def _set_apart(value: Any) -> Any:
+    """Keeps names from being taken for what every JavaScript object has.
+
+    Vega does not draw a figure of an arm called "constructor"; a space without width helps.
+    """
+    if isinstance(value, str):
+        return f"{value}\u200b" if value in _OF_OBJECTS else value
+    if isinstance(value, dict):
+        return {key: _set_apart(part) for key, part in value.items()}
+    return [_set_apart(part) for part in value] if isinstance(value, list) else value
 
 
 def _colored(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:

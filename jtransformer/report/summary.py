@@ -131,7 +131,7 @@ def _nuisance_columns(analysis: Analysis) -> list[Column]:
     factors = list(dict.fromkeys(factor for choice in choices for factor in choice))
     return [
         Column(
-            factor.rsplit(".", 1)[-1].replace("_", " "),
+            numbers.words(factor),
             [numbers.setting(c[factor]) if factor in c else numbers.NOTHING for c in choices],
         )
         for factor in factors

@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 import pandas
 
-from jtransformer.report import style
+from jtransformer.report import numbers, style
 from jtransformer.report.section import Section
 from jtransformer.report.style import Figure
 from jtransformer.stats import Analysis, mean_nuisance_curves
@@ -45,7 +45,7 @@ def _last(path: str) -> str:
 def _curves(
     analysis: Analysis, factor: str, curves: Any, theme: style.Theme, joined: bool
 ) -> Figure:
-    name = _last(factor).replace("_", " ")
+    name = numbers.words(factor)
     color, toggle = style.arm_color(analysis, theme)
     values = sorted(curves["value"].unique().tolist())
     kind = "log" if values[0] > 0 else "linear"

@@ -21,7 +21,7 @@ from jtransformer.report.page import page
 from jtransformer.report.section import Section
 from jtransformer.stats import Analysis, results_table, timings_table
 
-_PNG_SCALE = 2.0
+_PNG_SCALE = 1.5
 
 
 class Report(NamedTuple):

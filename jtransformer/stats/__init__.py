@@ -85,7 +85,7 @@ from jtransformer.stats.sensitivity import (
 )
 from jtransformer.stats.speed import ArmSpeed, Speed, TokenRatio, speed
 from jtransformer.stats.tables import bits, results_table, timings_table
-from jtransformer.stats.verdict import is_equivalent, is_told
+from jtransformer.stats.verdict import is_equivalent, is_told, written
 
 __all__ = [
     "ABSENT",
@@ -105,9 +105,9 @@ __all__ = [
     "ArmSpeed",
     "AttentionMap",
     "Audit",
+    "BothWays",
     "Change",
     "Check",
-    "BothWays",
     "Choice",
     "Compared",
     "Comparison",
@@ -157,11 +157,11 @@ __all__ = [
     "fairness",
     "fit_additive",
     "fit_factorial",
+    "head_rows",
     "holm_over_terms",
     "is_equivalent",
     "is_told",
     "ladder",
-    "head_rows",
     "layer_rows",
     "learning_curves",
     "mean_estimate",
@@ -188,4 +188,5 @@ __all__ = [
     "spread",
     "timings_table",
     "unfair_reasons",
+    "written",
 ]

@@ -21,7 +21,6 @@ from jtransformer.stats.selection import is_chosen
 MACHINE = ("machine", "platform", "device_kind", "device_count", "process_count", "mode")
 """What must agree before times can be compared."""
 _ADDED = ("label_smoothing", "z_loss")
-_EMBEDDED = ("embedding", "position", "head")
 
 
 class Check(NamedTuple):
@@ -138,7 +137,7 @@ def _arm(side: _Side, reference: _Side, base: dict[str, Any]) -> ArmAudit:
     return ArmAudit(
         name=side.analysis.name,
         changes=tuple(changes(side.record, reference.record)),
-        quantities=_quantities(side.record),
+        quantities=_quantities(side),
         budgets=tuple(sorted(chosen_budgets(side.runs))),
         batches=_batches(side, other),
         values=_initial(own, other),
@@ -148,17 +147,17 @@ def _arm(side: _Side, reference: _Side, base: dict[str, Any]) -> ArmAudit:
     )
 
 
-def _quantities(arm: dict[str, Any]) -> dict[str, float | None]:
-    embedded = sum(arm["components"].get(name, 0) for name in _EMBEDDED)
+def _quantities(side: _Side) -> dict[str, float | None]:
+    arm = side.analysis
     known = {
-        "parameters": arm["parameters"],
-        "non_embedding_parameters": arm["parameters"] - embedded,
-        "training_flops": arm["training_flops_per_token"],
+        "parameters": arm.parameters,
+        "non_embedding_parameters": arm.non_embedding_parameters,
+        "training_flops": arm.training_flops_per_token,
         "inference_flops": None,
         "kv_bytes": None,
     }
     # Sweeps of earlier versions lack them.
-    return known | arm.get("quantities", {})
+    return known | side.record.get("quantities", {})
 
 
 def _initial(own: dict[Fact, set[Any]], other: dict[Fact, set[Any]]) -> Check:

@@ -17,6 +17,8 @@ Word = Literal[
     "no interval",
     "not compared",
 ]
+_EMBEDDED = ("embedding", "position", "head")
+"""Components that are tables of tokens, positions and labels."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,6 +186,11 @@ class ArmAnalysis:
     objections: tuple[str, ...]
     verdict: Verdict
 
+    @property
+    def non_embedding_parameters(self) -> int:
+        """Its parameters between embeddings and head."""
+        return self.parameters - sum(self.components.get(name, 0) for name in _EMBEDDED)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelFit:
@@ -243,6 +250,10 @@ class Analysis:
             return None
         plain = self.rule.intervals == "unadjusted"
         return arm.comparison.model if plain else arm.comparison.simultaneous
+
+    def label(self, arm: ArmAnalysis) -> str:
+        """Returns what an arm is called at every scale."""
+        return arm.name if self.scale is None else arm.name.removeprefix(f"{self.scale}-")
 
     def arm(self, name: str) -> ArmAnalysis:
         """Returns the arm of that name.

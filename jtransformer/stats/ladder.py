@@ -26,7 +26,6 @@ MARGIN = 0.005
 STEP = 4
 """Extrapolations go this factor beyond the largest scale, and no further."""
 _VARIES = 1.02
-_EMBEDDED = ("embedding", "position", "head")
 _SEED = 0
 
 
@@ -107,8 +106,8 @@ def ladder(parts: Sequence[tuple[SweepRecord, Analysis]]) -> Ladder | None:
     # A scale of which nothing is known yet stands at the end.
     found.sort(key=lambda one: math.inf if one[0] is None else one[0])
     sizes = {str(part[1].scale): size for size, part in found if size is not None}
-    arms = [_arm(_label(first, arm), axis, [part for _, part in found]) for arm in first.arms]
-    baseline = _label(first, first.arm(first.baseline))
+    arms = [_arm(first.label(arm), axis, [part for _, part in found]) for arm in first.arms]
+    baseline = first.label(first.arm(first.baseline))
     margin = MARGIN if first.rule.margin is None else first.rule.margin
     tolerance = margin / math.log2(max(sizes.values()) / min(sizes.values()))
     return Ladder(
@@ -122,10 +121,6 @@ def ladder(parts: Sequence[tuple[SweepRecord, Analysis]]) -> Ladder | None:
         comparisons=len(arms) - 1,
         complete=all(analysis.runs.complete for _, analysis in parts),
     )
-
-
-def _label(analysis: Analysis, arm: ArmAnalysis) -> str:
-    return arm.name.removeprefix(f"{analysis.scale}-")
 
 
 def axis_of(parts: Sequence[tuple[SweepRecord, Analysis]]) -> Axis | None:
@@ -160,7 +155,7 @@ def _figure(axis: Axis, record: SweepRecord, arm: ArmAnalysis) -> float | None:
     if axis == "parameters":
         return arm.parameters
     if axis == "non_embedding_parameters":
-        return arm.parameters - sum(arm.components.get(name, 0) for name in _EMBEDDED)
+        return arm.non_embedding_parameters
     own = [run for run in record.runs if run.cell["arm"] == arm.name and run.state == "done"]
     tokens = [run.status["result"]["tokens"] for run in own
               if run.status is not None and is_chosen(run, arm.choice)]  # fmt: skip
@@ -186,9 +181,7 @@ def _arm(label: str, axis: Axis, parts: Sequence[tuple[SweepRecord, Analysis]]) 
             difference = analysis.difference(arm)
             if difference is not None:
                 differences[scale] = difference
-    return ArmLadder(
-        label=label, points=tuple(points), left_out=left_out, differences=differences
-    )  # fmt: skip
+    return ArmLadder(label=label, points=tuple(points), left_out=left_out, differences=differences)
 
 
 def _with_fits(arms: Sequence[ArmLadder], baseline: str) -> dict[str, ArmLadder]:

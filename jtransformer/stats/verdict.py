@@ -7,7 +7,7 @@ once the rule stands.
 import dataclasses
 
 from jtransformer.stats.additive import LEVEL
-from jtransformer.stats.divergence import exact_rate
+from jtransformer.stats.divergence import exact_rate, p_of_rates
 from jtransformer.stats.estimates import Choice, Comparison, Count, Edge, SeedsNeeded, Verdict
 from jtransformer.stats.power import MOST_SEEDS
 
@@ -80,6 +80,11 @@ def _by_loss(case: Case, baseline: Count, edge: str) -> Verdict:
     return _by_p(case.comparison, case.margin, edge)
 
 
+def written(value: float) -> str:
+    """Writes a figure to four decimals, or to three digits where these would hide or drown it."""
+    return f"{value:.4f}" if value == 0 or 5e-5 <= abs(value) < 1e7 else f"{value:.3g}"
+
+
 def is_told(comparison: Comparison) -> bool:
     """Whether a difference is told: its adjusted p is at most 0.05."""
     return comparison.p_adjusted is not None and comparison.p_adjusted <= LEVEL
@@ -107,7 +112,8 @@ def _by_p(comparison: Comparison, margin: float | None, edge: str) -> Verdict:
     if told:
         return Verdict(word=direction, text=direction + edge)
     needed = f"{_needed(comparison.need)}; " if comparison.need else ""
-    text = f"cannot tell ({needed}smallest resolvable: {comparison.resolvable:.4f}){edge}"
+    resolvable = written(comparison.resolvable or 0.0)
+    text = f"cannot tell ({needed}smallest resolvable: {resolvable}){edge}"
     return Verdict(word="cannot tell", text=text)
 
 
@@ -115,7 +121,9 @@ def _by_rates(own: Count, baseline: Count) -> Verdict:
     reference = f"{baseline.diverged} of {baseline.planned} ({_range(baseline)})"
     text = f"{_diverges(own)}, the baseline in {reference}"
     if own.diverged * baseline.planned > baseline.diverged * own.planned:
-        return Verdict(word="diverges more often", text=text)
+        rates = (exact_rate(one.diverged, one.planned) for one in (own, baseline))
+        chance = "" if p_of_rates(*rates) <= LEVEL else ", which may be chance"
+        return Verdict(word="diverges more often", text=text + chance)
     return Verdict(word="not compared", text=f"not compared: {text}")
 
 

@@ -123,14 +123,23 @@ def test_time_is_measured_for_every_group(capsys, config):
     assert found["seconds"] == pytest.approx(sum(expected))
 
 
-def test_a_run_has_updates_evaluations_and_checkpoints(tmp_path):
-    spec = tiny_run.run_spec(tmp_path)
+def test_live_and_null_probes_take_time_where_runs_are_probed(capsys, config):
+    with tiny_generation.compiled_quickly():
+        found = [
+            asked(capsys, config, "--measure", *flags)["groups"][0]["measured"]["probe"]
+            for flags in ([], ["--config.training.probe_steps=(0,10)"])
+        ]
+    assert found[0] == 0 < found[1]
+
+
+def test_a_run_has_updates_evaluations_checkpoints_and_probes(tmp_path):
+    spec = tiny_run.run_spec(tmp_path, probe_steps=(0, 7))
     seconds = dict(compile=0.0, spread=0.0, validation_batches=3, test_batches=2)
-    parts = [dict(update=1.0), dict(evaluation=1.0), dict(checkpoint=1.0)]
-    none = dict(update=0.0, evaluation=0.0, checkpoint=0.0)
-    found = [Timings(**seconds, **(none | part)).run_seconds(spec) for part in parts]
+    names = ("update", "evaluation", "checkpoint", "probe")
+    parts = [dict.fromkeys(names, 0.0) | {name: 1.0} for name in names]
+    found = [Timings(**seconds, **part).run_seconds(spec) for part in parts]
     # Of 10 steps: evaluated behind 5 and 10, saved behind 3, 5, 6, 9 and 10.
-    assert found == [10, 1 + 2 * 3 + 2, 5]
+    assert found == [10, 1 + 2 * 3 + 2, 5, 2]
 
 
 def test_the_difference_is_the_one_that_the_page_will_name(tmp_path):

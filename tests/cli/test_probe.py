@@ -8,6 +8,8 @@ import tiny_run
 from quickly import quickly
 
 from jtransformer import cli, probes, records
+from jtransformer.cli.probe import _heads
+from jtransformer.spec import ModelSpec, SpecError
 from jtransformer.training import Hooks, Program, Trainer
 
 PROGRAMS = {}
@@ -101,9 +103,10 @@ def test_the_tables_have_a_row_a_layer_a_cell_a_head_and_the_caveat(workdir, cap
         (["--workdir", "RUN", "--heads", "0.1"], "--heads would do nothing without --json or --i"),
         (
             ["--workdir", "RUN", "--json", "--heads", "0.2"],
-            "'0.2', no head of the model; its heads",
+            "'0.2', no head of the model; write LAYER.HEAD, such as 0.0, or a whole name: ",
         ),
         (["--workdir", "RUN", "--json", "--heads", "0,1"], "'0', no head of the model; "),
+        (["--workdir", "RUN", "--into", "RUN"], "is a directory; name a file."),
         (["--workdir", "RUN", "--layers", "2"], "--layers is not a flag"),
         (["RUN"], "is not a flag; write --workdir RUN or --config FILE"),
         (["--workdir", "NOWHERE"], "holds no run (spec.json is missing)"),
@@ -112,6 +115,13 @@ def test_the_tables_have_a_row_a_layer_a_cell_a_head_and_the_caveat(workdir, cap
 def test_error_one_sentence(workdir, capsys, flags, said):
     words = [str(workdir) if word == "RUN" else word for word in flags]
     assert said in error(capsys, *words)
+
+
+def test_error_of_a_wrong_head_is_as_long_for_many_heads():
+    with pytest.raises(SpecError) as refused:
+        _heads(ModelSpec(layers=12, heads=8), "nine")
+    said = str(refused.value)
+    assert "layer_0/attention/head_0, …, layer_11/attention/head_7" in said and len(said) < 250
 
 
 def test_error_data_that_have_changed(workdir, tmp_path, capsys):

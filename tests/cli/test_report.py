@@ -10,7 +10,7 @@ import time
 import pytest
 from sweep_fixture import noisy_losses, write_sweep
 
-from jtransformer import records
+from jtransformer import __version__, records
 from jtransformer.cli import main
 from jtransformer.cli.watching import with_seconds
 
@@ -72,13 +72,7 @@ def test_a_sweep_that_is_over_is_written_and_left(capsys, tmp_path):
     assert "3 of 3 runs finished; page written in" in lines[0]
     assert sum("page written" in line for line in lines) == 1
     page = (workdir / "report/index.html").read_text()
-    assert 'http-equiv="refresh"' not in page and records.report_is_current(workdir, version())
-
-
-def version():
-    import jtransformer
-
-    return jtransformer.__version__
+    assert 'http-equiv="refresh"' not in page and records.report_is_current(workdir, __version__)
 
 
 def test_a_watch_writes_when_records_change_and_stops_when_asked(tmp_path):

@@ -73,6 +73,7 @@ def csv(workdir):
     return (workdir / "report/results.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_killed_in_mid_checkpoint_and_at_random(experiment, tmp_path):
     config, quiet = experiment
     workdir = tmp_path / "out"
@@ -197,6 +198,7 @@ def test_another_sweep_in_the_directory_is_refused_with_what_differs(experiment)
     assert "holds another sweep (base.training.steps: 10 there, 11 here" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_sweep_may_grow_and_keeps_what_it_has(experiment, tmp_path):
     config, quiet = experiment
     workdir = tmp_path / "out"

@@ -51,7 +51,7 @@ def test_values_are_those_of_the_intermediates(spec):
     for stack, counted in masks_of(spec, sample).items():
         of_stack = found.stacks[stack]
         prefix = f"{stack}/" if spec.has_encoder else ""
-        depth = spec.stack.encoder_layers if f"{stack}" == "encoder" else spec.layers
+        depth = spec.stack.encoder_layers if stack == "encoder" else spec.layers
         names = [f"{prefix}embedded", *(f"{prefix}layer_{n}/stream" for n in range(depth))]
         assert of_stack.positions == counted.sum()
         for at, name in enumerate(names):
@@ -245,7 +245,9 @@ def test_live_each_part_moves_its_measure(path):
     def moved(pick):
         return np.any(np.asarray(pick(found)) != np.asarray(pick(expected)), axis=-1).tolist()
 
-    stack = lambda got: got.stacks["decoder"]  # noqa: E731
+    def stack(got):
+        return got.stacks["decoder"]
+
     by_layer = {
         "entropy": moved(lambda got: stack(got).entropy["attention"].nats),
         "saturated": moved(lambda got: stack(got).saturated[:, None]),

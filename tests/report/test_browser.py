@@ -12,10 +12,11 @@ from sweep_fixture import RATES, noisy_losses, scaled, write_sweep
 
 from jtransformer.records import load_sweep
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None,
-    reason="chromium is not installed, so pages were not drawn (owner: report, 2026-11-30)",
-)
+if CHROMIUM is None:
+    pytest.skip(
+        "chromium is not installed, so pages were not drawn (owner: maintainers, 2026-11-30)",
+        allow_module_level=True,
+    )
 
 SCRIPT = "<script>alert(1)</script>"
 ODD = "a \"quoted\"\n'name' & more"

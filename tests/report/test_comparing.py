@@ -1,10 +1,10 @@
 """Tests for the page of several work directories: words, table, figure, links and escapes."""
 
 import csv
-import html.parser
 import re
 
 import pytest
+from report_pages import Elements
 from sweep_fixture import DATA, RATES, noisy_losses, scaled, write_sweep
 
 from jtransformer.records import load_sweep
@@ -45,7 +45,8 @@ def test_pooled_directories_have_a_column_of_their_own(compared):
     assert all(re.fullmatch(r"−0\.0\d{3} ± 0\.0\d{3}, better", cell) for cell in row[1:])
     assert first.paragraphs == [
         "The verdict is the same wherever there is one, whatever the size of the effect: "
-        "pre-swiglu (better); post-gelu (worse).",
+        "pre-swiglu (better); post-gelu (worse). Some of their runs are the same, which confirms "
+        "nothing.",
         "monday and friday differ in nothing but their seeds, so their runs are pooled and "
         "analysed as one sweep: 45 runs, 5 seeds, settings chosen over all. 9 of the runs stand in "
         "several directories and count once.",
@@ -134,18 +135,6 @@ def test_arms_that_one_directory_lacks_stand_alone(compared):
     assert cells(comparing.sections(found, style.PAPER)[0].tables[0])["b"][2] == "—"
 
 
-class Elements(html.parser.HTMLParser):
-    """Collects every element's name and attributes."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.found = []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.found.append((tag, dict(attrs)))
-
-
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     folder, name = tmp_path_factory.mktemp("page"), "<script>alert(1)</script>"
@@ -204,3 +193,36 @@ def test_sweeps_that_have_not_begun_have_a_page(compared, tmp_path):
     found, sweeps = compared(a=(waiting, {}), b=(waiting, {}))
     text = write_comparison(sweeps, found, tmp_path / "into").read_text()
     assert "No arm has a verdict in two places yet" in text and "<figure" not in text
+
+
+def test_verdicts_against_other_baselines_are_not_held_against_each_other(compared):
+    turned = {k: v for k, v in losses_of(3, 4, 5).items() if k[0] == "post-gelu"}
+    found, _ = compared(a=(losses_of(0, 1, 2), {}), b=(turned | losses_of(3, 4, 5), {}))
+    said = comparing.sections(found, style.PAPER)[0].paragraphs
+    assert said[0].startswith("The baselines differ (pre-gelu in a; post-gelu in b), so that")
+    assert not any("verdict is the same" in text for text in said)
+
+
+def test_an_unfair_comparison_is_no_verdict_that_holds(compared):
+    fewer = {k: v for k, v in EVERY.items() if k[0] == "pre-gelu" or k[1] == MIDDLE}
+    halves = [{k: v for k, v in fewer.items() if k[2] in own} for own in ((0, 1, 2), (3, 4, 5))]
+    found, _ = compared(a=(halves[0], {}), b=(halves[1], {}))
+    assert found.analyses["a"][0].arm("pre-swiglu").verdict.word == "unfair comparison"
+    assert comparing.sections(found, style.PAPER)[0].paragraphs[0].startswith("No arm has a verd")
+
+
+def test_a_rule_that_any_pooled_directory_has_changed_is_said(compared):
+    plain = dict(margin=None, correction="holm", intervals="unadjusted")
+    rule, before = plain | {"margin": 0.02}, [{"rule": plain, "finished": 9}]
+    late = {"verdict": rule, "verdict_before": before}
+    found, _ = compared(a=(losses_of(0, 1), {"verdict": rule}), b=(losses_of(2, 3), late))
+    (pooled,) = [s for s in comparing.sections(found, style.PAPER) if s.name == "pooled"]
+    assert "In b: The margin was changed after 9 runs had finished: from none to" in " ".join(
+        pooled.paragraphs
+    )
+
+
+def test_a_directory_called_pooled_keeps_its_column(compared):
+    found, _ = compared(a=(losses_of(0, 1), {}), pooled=(losses_of(2, 3), {}))
+    table = comparing.sections(found, style.PAPER)[0].tables[0]
+    assert list(cells(table)) == ["arm", "a", "pooled", "pooled a + pooled"]

@@ -8,7 +8,7 @@ from report_pages import page_of
 from sweep_fixture import RATES, noisy_losses, record_of, scaled, write_sweep
 
 from jtransformer.records import load_sweep
-from jtransformer.report import answer, caveats, style, summary_table
+from jtransformer.report import answer, caveats, numbers, style, summary_table
 from jtransformer.report.forest import forest
 from jtransformer.report.markdown import results_markdown
 from jtransformer.report.scales import scales_figure, scales_table
@@ -178,3 +178,36 @@ def test_the_analysis_is_plain_data():
     arm = json.loads(written)["arms"][1]
     assert arm["comparison"]["effect_size"].keys() == {"value", "low", "high"}
     assert json.loads(written)["rule"] == RULE | {"margin": 0.01}
+
+
+@pytest.mark.parametrize("correction", ["holm", "fdr"])
+def test_one_comparison_is_one_arm_and_no_correction_is_misnamed(correction):
+    analysis = judged(effects={"pre-gelu": 0.0, "pre-swiglu": -0.03}, correction=correction)
+    notes = " ".join(statistics(analysis))
+    assert "over the 1 arm compared with pre-gelu" in notes and "1 arms" not in notes
+    assert ("Holm" in notes) == (correction == "holm")
+
+
+@pytest.mark.parametrize("name", ["arm one", "a b-c", "f", "for", "(4, 4)"])
+def test_a_name_at_the_start_of_the_answer_stays_as_it_is(name):
+    better = answer(judged(effects={"pre-gelu": 0.0, name: -0.1}))
+    assert better.startswith(f"{name} (−0.1")
+    word = answer(judged(effects={"pre-gelu": 0.0, f"{name}x": 0.0}))
+    assert word.startswith("For ")
+
+
+def test_what_four_decimals_would_hide_is_written_with_more():
+    """Arms that compute the same in another order differ by rounding, and the page shows it."""
+    losses = {key: 2 + 1e-6 * loss for key, loss in noisy_losses(EFFECTS).items()}
+    analysis = analyse(record_of(losses))
+    assert analysis.arm("pre-swiglu").verdict.word == "better"
+    for text in (answer(analysis), *summary_table(analysis, COLUMNS)[2].cells):
+        assert "0.0000 " not in text and "± 0.0000)" not in text
+    assert "pre-swiglu (−0.0000000" in answer(analysis)
+    assert "smallest resolvable: 0.0000)" not in analysis.arm("pre-relu").verdict.text
+    drowned = record_of({key: 1e30 * loss for key, loss in noisy_losses(EFFECTS).items()})
+    assert "0000000000" not in answer(analyse(drowned))
+
+
+def test_no_p_is_zero():
+    assert numbers.p_value(0.0) == "under 1e-300" and numbers.p_value(1e-300) == "1.00e-300"

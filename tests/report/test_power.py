@@ -29,7 +29,7 @@ def test_the_sentences_have_the_figures(section_of):
     first, noise, caution = section.paragraphs
     assert first == (
         f"With 4 seeds, a true difference of {found.curve[4]:.4f} nats/byte is found with 80 % "
-        "power by a two-sided test at 0.05 / 3; a smaller one is often missed."
+        "power by a two-sided test at level 0.05 / 3; a smaller one is often missed."
     )
     assert f"the loss of pre-gelu has an sd of {found.floor.sd:.4f} (95 % interval " in noise
     assert "nats/byte, over 4 seeds. Once what a seed does" in noise

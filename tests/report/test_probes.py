@@ -1,5 +1,7 @@
 """Tests for the section about probes: what is drawn, what is said, what is left out."""
 
+import json
+
 import pytest
 import vl_convert
 from probe_fixture import CAVEAT, write_probes
@@ -106,6 +108,20 @@ def test_an_arm_that_lacks_a_seed_at_the_end_is_named_and_has_no_mean_there(tmp_
     spec = figure(found, "probe_gradient_norm").spec
     bold = rows_of(spec, spec["concat"][1]["layer"][1])
     assert {point["arm"] for point in bold} == {"pre-gelu"}
+
+
+def test_what_the_last_step_lacks_has_an_empty_panel_there(tmp_path):
+    """As entropies of a sweep in which every run diverged: not finite, and so not there."""
+    sweep(tmp_path)
+    for run in load_sweep(tmp_path).runs:
+        path = RunFiles(tmp_path / run.cell["directory"]).probe(400)
+        content = json.loads(path.read_text())
+        content["stacks"]["decoder"]["relative_entropy"]["attention"] = [[None] * 3] * 2
+        path.write_text(json.dumps(content))
+    spec = figure(section_of(tmp_path), "probe_relative_entropy").spec
+    first, last = [rows_of(spec, panel["layer"][0]) for panel in spec["concat"]]
+    assert first and not last
+    assert vl_convert.vegalite_to_svg(spec).startswith("<svg")
 
 
 def test_arms_without_probes_are_named(tmp_path):

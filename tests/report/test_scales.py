@@ -53,7 +53,7 @@ def test_the_family_of_the_correction_is_said(text, record):
     assert text.count(family) == 4, "in the caption and in the notes of each scale"
     alone = analyse(load_sweep_of_one(record))
     assert any(
-        "Holm-adjusted over the 1 arms compared with small-pre" in n for n in statistics(alone)
+        "Holm-adjusted over the 1 arm compared with small-pre" in n for n in statistics(alone)
     )
 
 

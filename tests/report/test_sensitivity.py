@@ -123,7 +123,7 @@ def test_a_difference_that_hangs_on_the_choice_is_named(write):
 def test_where_choices_change_and_no_difference_hangs_on_them_that_is_said(write, close):
     shifted = {key: loss + 0.5 * (key[0] != "pre") for key, loss in close.items()}
     last = write(shifted).paragraphs[-1]
-    assert last == "No difference's interval comes to hold zero, or to exclude it, by that."
+    assert last == "For no difference does that change whether its interval holds zero."
 
 
 def test_a_held_out_run_that_diverged_is_said(write, losses):

@@ -97,9 +97,7 @@ def test_what_is_held_equal_matters_where_the_side_changes(write, losses):
 
 def test_where_no_side_changes_that_is_said(write, losses):
     found = write(losses)
-    assert "At equal tokens and at equal compute every arm stands on the same side." in (
-        found.paragraphs
-    )
+    assert "What is held equal, tokens or compute, changes no arm's reading." in (found.paragraphs)
 
 
 def test_the_schedule_decides_about_the_caveat(write, losses):

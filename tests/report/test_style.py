@@ -7,6 +7,7 @@ import re
 import altair as alt
 import numpy as np
 import pytest
+import vl_convert
 from report_pages import figures_of
 from sweep_fixture import noisy_losses, write_sweep
 
@@ -102,3 +103,13 @@ def test_null_a_mark_with_a_shape_of_its_own_keeps_it():
         chart = alt.Chart(rows).mark_point(**mark).encode(x="x:Q", color=color)
         encoding = style.apply(chart, style.PAPER)["encoding"]
         assert set(encoding) - {"x", "color"} == ({channel} if channel else set())
+
+
+def test_names_that_every_javascript_object_has_are_drawn(tmp_path):
+    """Vega-Lite sorts by a list of names in a way that takes them for what it knows of objects."""
+    losses = noisy_losses({"constructor": 0.0, "toString": -0.03, "valueOf": 0.02}, seeds=2)
+    losses["valueOf", 0.016, 1] = "diverged"
+    figures = figures_of(load_sweep(write_sweep(tmp_path, losses)), style.PAPER)
+    assert {"differences", "divergence_by_optimizer_learning_rate"} <= {f.name for f in figures}
+    for figure in figures:
+        assert "toString" in vl_convert.vegalite_to_svg(figure.spec), figure.name

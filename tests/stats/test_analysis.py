@@ -102,7 +102,7 @@ def test_an_arm_that_diverges_everywhere_has_a_rate_and_no_mean(load, losses):
     assert arm.verdict.word == "diverges more often"
     assert arm.verdict.text == (
         "diverges in 1 of 3 runs at its best setting (95 %: 1 to 91 %), the baseline in 0 of 3 "
-        "(0 to 71 %)"
+        "(0 to 71 %), which may be chance"
     )
     assert arm.mean is arm.test_mean is arm.comparison is None
     # It leaves the model but stays in the family of comparisons.

@@ -59,7 +59,9 @@ def test_an_outlier_moves_the_fit_less_than_it_moves_least_squares():
     spoilt[2][4] += 0.3
 
     def plain(losses):
-        curve = lambda n, e, a, alpha: e + a * (n / 64e3) ** -alpha  # noqa: E731
+        def curve(n, e, a, alpha):
+            return e + a * (n / 64e3) ** -alpha
+
         x, y = np.tile(SIZES, len(losses)), np.concatenate(list(losses.values()))
         return scipy.optimize.curve_fit(curve, x, y, p0=(1.5, 0.8, 0.3))[0][2]
 

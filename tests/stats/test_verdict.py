@@ -124,9 +124,16 @@ def test_a_higher_rate_at_the_choice_diverges_more_often():
     none = scipy.stats.beta.ppf(0.975, 1, 3)
     assert text == (
         f"diverges in 2 of 3 runs at its best setting (95 %: {100 * low:.0f} to {100 * high:.0f} "
-        f"%), the baseline in 0 of 3 (0 to {100 * none:.0f} %)"
+        f"%), the baseline in 0 of 3 (0 to {100 * none:.0f} %), which may be chance"
     )
     assert "(95 %: 9 to 99 %), the baseline in 0 of 3 (0 to 71 %)" in text
+
+
+def test_a_rate_that_a_test_tells_is_not_put_down_to_chance():
+    """Of 3 runs against 3, only all against none is told: 2 of 64 ways in which they can end."""
+    for diverged, is_told in ((1, False), (2, False), (3, True)):
+        text = judged(choice=choice(diverged), comparison=None)[1]
+        assert text.endswith(", which may be chance") != is_told
 
 
 @pytest.mark.parametrize("own, of, baseline", [(1, 3, 1), (1, 3, 2), (2, 6, 1), (3, 3, 3)])
