@@ -136,6 +136,7 @@ def test_another_environment_is_refused_unless_accepted(experiment, tmp_path):
     assert csv(workdir) == csv(quiet)
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_leaves_its_traceback_and_is_tried_again(experiment, tmp_path):
     config, quiet = experiment
     workdir = tmp_path / "out"
@@ -210,6 +211,7 @@ def test_a_sweep_may_grow_and_keeps_what_it_has(experiment, tmp_path):
     assert len(after) == 12 and {path: after[path] for path in before} == before
 
 
+@pytest.mark.slow
 def test_a_finished_sweep_may_be_judged_anew_and_its_page_says_so(experiment, tmp_path):
     config, quiet = experiment
     workdir = tmp_path / "out"

@@ -81,7 +81,7 @@ def test_the_line_goes_through_the_means_and_on():
     np.testing.assert_allclose(beyond.half_width, 4.3026527 * spread, rtol=1e-7)
 
 
-@pytest.mark.parametrize("seeds", [3, 5, 10])
+@pytest.mark.parametrize("seeds", [3, pytest.param(5, marks=pytest.mark.slow), 10])
 def test_law_the_slopes_interval_covers_as_it_says(seeds):
     """2,000 ladders of 4 scales; a seed's differences hang together, and noise grows with size."""
     generator = np.random.default_rng(seeds)

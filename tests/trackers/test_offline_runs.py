@@ -106,11 +106,16 @@ def test_one_offline_run_for_each_run_that_grows_with_it(tmp_path):
     workdir, into = tracked_sweep.write(tmp_path, TWO), tmp_path / "shown"
     assert fed(workdir, into) == 10 + 4
     finished, begun = records.read_json(workdir / "sweep.json")["cells"]
-    (first,) = into.glob(f"offline-run-*-{finished['fingerprint']}")
-    (second,) = into.glob(f"offline-run-*-{begun['fingerprint']}")
+
+    def written(cell):
+        # Named after the second, so that a run that is written anew may keep its folder's name.
+        (path,) = into.glob(f"offline-run-*-{cell['fingerprint']}/*.wandb")
+        return path.read_bytes()
+
+    first, second = written(finished), written(begun)
     tracked_sweep.grow(workdir, 5)
     assert fed(workdir, into) == 1
-    assert first.exists() and not second.exists()
+    assert written(finished) == first and written(begun) != second
     assert feed(workdir, "wandb", into) == 0
     found = shown(into)
     assert {identity: run["history"] for identity, run in found.items()} == rows(workdir)
