@@ -36,3 +36,14 @@ def figures_of(record, theme):
     """Lists the figures of a record, in the order of the page."""
     return [figure for section in contents(find_all(record), theme).all()
             for figure in section.figures]  # fmt: skip
+
+
+def cells(table):
+    """Returns the cells of a table by its headings."""
+    return {column.heading: column.cells for column in table.columns}
+
+
+def all_text(found):
+    """Returns every word of a section, its figures' left out."""
+    tables = [cell for table in found.tables for column in table.columns for cell in column.cells]
+    return " ".join([*found.paragraphs, *tables])

@@ -267,3 +267,13 @@ def _environment() -> dict[str, Any]:
         "machine": "x86_64",
         "decayed_parameters": ["embedding/table"],
     }
+
+
+def runs_of(record, arm: str, rate: float | None = None) -> list:
+    """Returns the runs of an arm, of one learning rate if it is given."""
+    return [
+        run
+        for run in record.runs
+        if run.cell["arm"] == arm
+        and rate in (None, run.cell["nuisance"]["optimizer.learning_rate"])
+    ]

@@ -251,12 +251,22 @@ def read_probe(path: Path) -> dict[str, Any]:
     """Reads what was measured at one step.
 
     Raises:
-        DamagedRecord: If the file is damaged.
+        DamagedRecord: If the file is damaged or missing.
     """
-    found = read_object(path) or {}
+    try:
+        value = read_json(path)
+    except (DamagedRecord, FileNotFoundError):
+        value = None
+    found: dict[str, Any] = value if isinstance(value, dict) else {}
     missing = [part for part in PROBE_PARTS if part not in found]
     if missing:
-        raise DamagedRecord(f"{path} is damaged (it lacks {', '.join(missing)}); delete it.")
+        # A run that has ended is trained no further, so nothing makes the file again by itself.
+        raise DamagedRecord(
+            f"{path} is damaged (it lacks {', '.join(missing)}); delete it, or write it anew with "
+            f"`jtransformer probe --workdir {path.parents[1]} "
+            f"--step {int(path.stem.removeprefix('step_'))} --into {path}` where that checkpoint "
+            "is kept."
+        )
     return found
 
 

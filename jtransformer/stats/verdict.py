@@ -129,8 +129,10 @@ def _by_rates(own: Count, baseline: Count) -> Verdict:
 
 def _needed(need: SeedsNeeded) -> str:
     number = f"more than {MOST_SEEDS:,}" if need.seeds is None else f"about {need.seeds}"
-    what = f"margin of {need.difference:g}" if need.of == "margin" else need.of
-    return f"needs {number} seeds for the {what}"
+    what = f"the {need.of}"
+    if need.of == "margin":
+        what = f"a difference as large as the margin of {need.difference:g}"
+    return f"needs {number} seeds for {what}"
 
 
 def _diverges(runs: Count) -> str:

@@ -1,6 +1,6 @@
 """What `get_sweep()` may say of how the sweep is judged; it changes no run."""
 
-import math
+import sys
 from typing import Any, get_args, get_type_hints
 
 from jtransformer.records import VerdictRule
@@ -18,7 +18,7 @@ def read_verdict(value: Any) -> VerdictRule:
     margin = given.get("margin")
     if margin is not None:
         number = isinstance(margin, (int, float)) and not isinstance(margin, bool)
-        if not number or not 0 < margin < math.inf:
+        if not number or not 0 < margin <= sys.float_info.max:
             raise SpecError("verdict.margin", "must be None or a positive number in the unit of "
                             f"the loss, got {margin!r}.")  # fmt: skip
         given["margin"] = float(margin)

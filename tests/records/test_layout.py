@@ -152,7 +152,9 @@ def test_a_run_s_probes_are_listed_by_step(files):
     assert load_run(files.directory / "missing", CELL).probes == ()
 
 
-@pytest.mark.parametrize(("text", "said"), [("[]", "holds no object"), ("{}", "lacks step, rows")])
+@pytest.mark.parametrize(
+    ("text", "said"), [("[]", "lacks step"), ("{", "lacks step"), ("{}", "lacks step, rows")]
+)
 def test_error_a_damaged_probe_is_named(files, text, said):
     files.probes.mkdir()
     files.probe(3).write_text(text)

@@ -1,7 +1,7 @@
 """Tests for jtransformer.report.audit: the sentence by rule, and the tables behind it."""
 
 import pytest
-from sweep_fixture import RATES, noisy_losses, scaled, write_sweep
+from sweep_fixture import RATES, noisy_losses, runs_of, scaled, write_sweep
 
 from jtransformer.records import SweepRecord, load_sweep
 from jtransformer.report import numbers
@@ -20,10 +20,6 @@ def record(tmp_path):
 def written(record):
     analysis = analyse(record)
     return section(audit(record, analysis), analysis)
-
-
-def runs_of(record, arm):
-    return [run for run in record.runs if run.cell["arm"] == arm]
 
 
 def columns(found, name):

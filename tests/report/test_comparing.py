@@ -4,7 +4,7 @@ import csv
 import re
 
 import pytest
-from report_pages import Elements
+from report_pages import Elements, cells
 from sweep_fixture import DATA, RATES, noisy_losses, scaled, write_sweep
 
 from jtransformer.records import load_sweep
@@ -30,10 +30,6 @@ def compared(tmp_path):
         return compare(records), {name: (tmp_path / name, r) for name, r in records.items()}
 
     return write_and_compare
-
-
-def cells(table):
-    return {column.heading: column.cells for column in table.columns}
 
 
 def test_pooled_directories_have_a_column_of_their_own(compared):

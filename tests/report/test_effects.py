@@ -5,6 +5,7 @@ import re
 
 import pytest
 import vl_convert
+from report_pages import cells
 from sweep_fixture import RATES, noisy_losses, write_sweep
 
 from jtransformer.records import SweepRecord, load_sweep
@@ -29,10 +30,6 @@ def section(tmp_path_factory):
         return section_of(load_sweep(write_sweep(tmp_path_factory.mktemp("sweep"), losses)))
 
     return write
-
-
-def cells(table):
-    return {column.heading: column.cells for column in table.columns}
 
 
 def test_additive_factors_are_told_and_no_interaction_is(section):

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import vl_convert
+from report_pages import cells
 from sweep_fixture import RATES, noisy_losses, write_sweep
 
 from jtransformer.records import load_sweep
@@ -29,10 +30,6 @@ def write(tmp_path):
         return section(divergence(record, analysis), analysis, theme)
 
     return written
-
-
-def cells(table):
-    return {column.heading: column.cells for column in table.columns}
 
 
 def texts(found):

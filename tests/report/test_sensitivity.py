@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 import vl_convert
+from report_pages import all_text, cells
 from sweep_fixture import RATES, noisy_losses, write_sweep
 
 from jtransformer.records import load_sweep
@@ -37,15 +38,6 @@ def write(tmp_path):
         return section(sensitivity(record, analysis), analysis, theme)
 
     return written
-
-
-def cells(table):
-    return {column.heading: column.cells for column in table.columns}
-
-
-def all_text(found):
-    tables = [cell for table in found.tables for column in table.columns for cell in column.cells]
-    return " ".join([*found.paragraphs, *tables])
 
 
 def test_the_definition_is_said_with_its_grid_and_its_cap(write, losses):

@@ -5,6 +5,7 @@ import re
 
 import pytest
 import vl_convert
+from report_pages import all_text, cells
 from sweep_fixture import RATES, noisy_losses, write_sweep
 
 from jtransformer.records import load_sweep
@@ -33,15 +34,6 @@ def write(tmp_path):
         return section(speed(record, analysis), analysis, theme)
 
     return written
-
-
-def cells(table):
-    return {column.heading: column.cells for column in table.columns}
-
-
-def all_text(found):
-    tables = [cell for table in found.tables for column in table.columns for cell in column.cells]
-    return " ".join([*found.paragraphs, *tables])
 
 
 def costs(**by_arm):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from sweep_fixture import RATES, noisy_losses, write_sweep
+from sweep_fixture import RATES, noisy_losses, runs_of, write_sweep
 
 from jtransformer.records import load_sweep
 from jtransformer.stats import ABSENT, Change, analyse, audit
@@ -21,15 +21,6 @@ def record(tmp_path):
 def audited(record):
     found = audit(record, analyse(record))
     return found, {arm.name: arm for arm in found.arms}
-
-
-def runs_of(record, arm, rate=None):
-    return [
-        run
-        for run in record.runs
-        if run.cell["arm"] == arm
-        and rate in (None, run.cell["nuisance"]["optimizer.learning_rate"])
-    ]
 
 
 def test_null_of_a_fair_sweep(record):

@@ -1,7 +1,7 @@
 """Tests for jtransformer.stats.fairness: why a comparison is not one of like with like."""
 
 import pytest
-from sweep_fixture import RATES, noisy_losses, scaled, write_sweep
+from sweep_fixture import RATES, noisy_losses, runs_of, scaled, write_sweep
 
 from jtransformer.records import load_sweep
 from jtransformer.stats import at_scales, unfair_reasons
@@ -13,15 +13,6 @@ LOSSES = noisy_losses({"pre-gelu": 0.0, "pre-swiglu": -0.03, "post-gelu": 0.03})
 @pytest.fixture
 def record(tmp_path):
     return load_sweep(write_sweep(tmp_path, LOSSES))
-
-
-def runs_of(record, arm, rate=None):
-    return [
-        run
-        for run in record.runs
-        if run.cell["arm"] == arm
-        and rate in (None, run.cell["nuisance"]["optimizer.learning_rate"])
-    ]
 
 
 def test_null_like_with_like(record):

@@ -131,3 +131,19 @@ def test_numbers_are_finite():
     found = fitted(losses_of(1.5, 0.8, 0.3, sd=1e-9))
     assert isinstance(found, Fit)
     assert all(math.isfinite(x) for e in (found.floor, found.exponent) for x in (e.low, e.high))
+
+
+@pytest.mark.slow
+def test_law_the_intervals_cover_as_the_docstring_says():
+    """Of 200 ladders of 3 seeds: 95 and 97 % were found; three standard errors are 5 %."""
+    inside = {"exponent": 0, "floor": 0, "refused": 0}
+    for number in range(200):
+        found = fitted(losses_of(1.5, 0.6, 0.3, sd=0.0024, start=number), seed=number)
+        if isinstance(found, str):
+            inside["refused"] += 1
+            continue
+        inside["exponent"] += found.exponent.low <= 0.3 <= found.exponent.high
+        inside["floor"] += found.floor.low <= 1.5 <= found.floor.high
+    fitted_well = 200 - inside["refused"]
+    assert fitted_well >= 190
+    assert min(inside["exponent"], inside["floor"]) >= 0.90 * fitted_well

@@ -82,7 +82,10 @@ def test_a_told_difference_has_its_direction(value, word):
     [
         (SeedsNeeded(9, 0.02, "observed difference"), "needs about 9 seeds for the observed diff"),
         (SeedsNeeded(None, 0.02, "observed difference"), "needs more than 1,000 seeds for the obs"),
-        (SeedsNeeded(12, 0.005, "margin"), "needs about 12 seeds for the margin of 0.005; small"),
+        (
+            SeedsNeeded(12, 0.005, "margin"),
+            "needs about 12 seeds for a difference as large as the margin of 0.005; small",
+        ),
     ],
 )
 def test_what_cannot_be_told_says_what_it_would_take(need, words):

@@ -33,6 +33,7 @@ def test_what_is_declared_is_read_and_the_rest_is_the_default():
         (dict(margin=True), "verdict.margin must be"),
         (dict(margin="0.1"), "verdict.margin must be"),
         (dict(margin=float("nan")), "verdict.margin must be"),
+        (dict(margin=10**400), "verdict.margin must be"),
         (dict(margin=float("inf")), "verdict.margin must be"),
         (dict(correction="bonferroni"), "verdict.correction must be one of holm, fdr, got 'bonfer"),
         (dict(correction=None), "verdict.correction must be one of"),
