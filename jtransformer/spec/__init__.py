@@ -5,6 +5,8 @@ from jtransformer.spec.attention import DotProduct, LatentAttention, LinearAtten
 from jtransformer.spec.data import Bytes, Characters, DataSpec, TokenizerFile, Trained, Words
 from jtransformer.spec.errors import SpecError, nearest
 from jtransformer.spec.heads import Classifier, Embedder, Tagger, TokenHead
+from jtransformer.spec.identity import fingerprint, identity_tree
+from jtransformer.spec.layout import MESH_AXES, Layout
 from jtransformer.spec.model import GATED_FFNS, ModelSpec
 from jtransformer.spec.norms import DynamicTanh, LayerNorm, RMSNorm, ScaleNorm
 from jtransformer.spec.objectives import (
@@ -46,6 +48,7 @@ from jtransformer.spec.positions import (
     T5Bias,
     YarnScaling,
 )
+from jtransformer.spec.precision import FLOAT_BYTES, Precision
 from jtransformer.spec.residual import Dropout, FixedScale, LayerScale, ReZero
 from jtransformer.spec.run import NoEarlyStopping, Patience, RunSpec, TrainingSpec
 from jtransformer.spec.sources import (
@@ -63,10 +66,8 @@ from jtransformer.spec.stacks import Decoder, Encoder, EncoderDecoder, PrefixDec
 from jtransformer.spec.tree import (
     Tree,
     differences,
-    fingerprint,
     from_tree,
     get,
-    identity_tree,
     prune,
     replace,
     to_tree,
@@ -76,6 +77,8 @@ from jtransformer.spec.tree import (
 
 __all__ = [
     "presets",
+    "FLOAT_BYTES",
+    "Precision",
     "DotProduct",
     "LatentAttention",
     "LinearAttention",
@@ -91,6 +94,8 @@ __all__ = [
     "Embedder",
     "Tagger",
     "TokenHead",
+    "MESH_AXES",
+    "Layout",
     "GATED_FFNS",
     "ModelSpec",
     "DynamicTanh",

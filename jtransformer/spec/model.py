@@ -12,6 +12,7 @@ from jtransformer.spec.heads import Head, TokenHead
 from jtransformer.spec.model_rules import check_model
 from jtransformer.spec.norms import ENDS_WITH_NORM, NORM_SLOTS, LayerNorm, Norm, NormPlacement
 from jtransformer.spec.positions import Position, Sinusoidal
+from jtransformer.spec.precision import Precision
 from jtransformer.spec.residual import BranchScale, Dropout, FixedScale, Sublayers
 from jtransformer.spec.stacks import MOST_LAYERS, Decoder, Encoder, EncoderDecoder, Stack
 
@@ -28,6 +29,7 @@ Ffn = Literal[
     "geglu_tanh",
     "swiglu",
 ]
+Rematerialize = Literal["nothing", "attention", "elementwise", "everything"]
 GATED_FFNS = ("glu", "bilinear", "reglu", "geglu", "geglu_tanh", "swiglu")
 """Feed-forward networks with a gate: three matrices instead of two."""
 
@@ -70,8 +72,10 @@ class ModelSpec(Checked):
             embeddings 1 (Raffel et al. 2019).
         scan_layers: Layers are one program that is run L times: compiled once, slower on a CPU.
             Parameters are stacked; numbers are those of the loop, up to rounding.
-        rematerialize: What the backward pass computes again instead of keeping: "nothing",
+        rematerialize: What the backward pass computes again instead of keeping: "nothing", scores
+            and weights of attention with what they read ("attention", Korthikanti et al. 2022),
             all but the results of matrix products ("elementwise"), or "everything" in a layer.
+        precision: In which floating-point type the parts are computed; parameters are float32.
     """
 
     vocabulary: int = number(256, minimum=2)
@@ -100,7 +104,8 @@ class ModelSpec(Checked):
     dropout: Dropout = Dropout()
     initialization: Literal["fan_in", "xavier", "bert", "gpt2", "t5"] = "fan_in"
     scan_layers: bool = False
-    rematerialize: Literal["nothing", "elementwise", "everything"] = "nothing"
+    rematerialize: Rematerialize = "nothing"
+    precision: Precision = Precision()
 
     def __post_init__(self):
         check(self)

@@ -88,12 +88,16 @@ Objective = CausalLM | PrefixLM | Seq2Seq | MaskedLM | SpanCorruption
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LossSpec(Checked):
-    """What is added to the plain negative log-likelihood in training; reports show it plain.
+    """What is minimised beside the plain negative log-likelihood, which is reported, and how.
 
     Attributes:
         label_smoothing: Share of the target that is spread over the vocabulary.
         z_loss: Weight of the squared log of the softmax's normaliser.
+        chunk: Positions whose logits exist at a time, in training and in evaluation; the backward
+            pass computes them once more. None is all at once. Sums are then taken in another
+            order, which is all that it changes.
     """
 
     label_smoothing: float = number(0.0, minimum=0, below=1)
     z_loss: float = number(0.0, minimum=0)
+    chunk: int | None = number(None, minimum=1)

@@ -1,6 +1,7 @@
 """What a run is: a model, its data, what it is asked, how it is trained, and a seed."""
 
 import dataclasses
+import math
 from typing import ClassVar
 
 from jtransformer.spec.attention import LinearAttention
@@ -61,6 +62,9 @@ class TrainingSpec(Checked):
     Attributes:
         steps: Optimizer updates.
         batch_size: Rows per update [B].
+        microbatches: Parts of a batch whose gradients are computed one after the other and added
+            up, so that memory holds the activations of one; a divisor of `batch_size`. The update
+            is that of the whole batch, up to rounding, however many tokens each part scores.
         log_every: Updates between rows of metrics.
         evaluate_every: Updates between evaluations; the last update is always evaluated.
         checkpoint_every: Updates between checkpoints; every evaluation is followed by one.
@@ -75,6 +79,7 @@ class TrainingSpec(Checked):
 
     steps: int = number(400, minimum=1)
     batch_size: int = number(16, minimum=1)
+    microbatches: int = number(1, minimum=1)
     log_every: int = number(20, minimum=1)
     evaluate_every: int = number(200, minimum=1)
     checkpoint_every: int = number(200, minimum=1)
@@ -85,6 +90,13 @@ class TrainingSpec(Checked):
 
     def __post_init__(self):
         check(self)
+        if self.batch_size % self.microbatches:
+            common = math.gcd(self.batch_size, self.microbatches)
+            raise SpecError(
+                "microbatches",
+                f"must divide batch_size, got microbatches={self.microbatches}, "
+                f"batch_size={self.batch_size}; use {common}.",
+            )
         probed, steps = self.probe_steps, self.steps
         if probed != (ordered := tuple(sorted(set(probed)))):
             raise SpecError("probe_steps", f"must rise, got {list(probed)}; use {list(ordered)}.")
@@ -116,7 +128,7 @@ class RunSpec(Checked):
 
     def __post_init__(self):
         check(self)
-        for rule in (_objective, _rows, _lengths, _schedule):
+        for rule in (_objective, _rows, _lengths, _schedule, _chunk):
             rule(self)
 
     @property
@@ -203,6 +215,17 @@ def _lengths(run: RunSpec) -> None:
                 f"must reach data.{name}, got max_length={position.max_length}, "
                 f"data.{name}={length}; use at least {length}.",
             )
+
+
+def _chunk(run: RunSpec) -> None:
+    training, chunk = run.training, run.loss.chunk
+    positions = training.batch_size // training.microbatches * run.data.length
+    if chunk is not None and chunk >= positions:
+        raise SpecError(
+            "loss.chunk",
+            f"= {chunk} would do nothing: an update computes the logits of {positions} positions "
+            "at a time; use fewer, or None.",
+        )
 
 
 def _schedule(run: RunSpec) -> None:

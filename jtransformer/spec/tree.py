@@ -6,8 +6,6 @@ read, and one that was changed is refused, because it would do nothing.
 """
 
 import dataclasses
-import hashlib
-import json
 from typing import Any
 
 from jtransformer.spec.errors import SpecError, nearest
@@ -38,17 +36,6 @@ def to_tree(spec: Any, *, all_kinds: bool = False) -> Tree:
             tree[name] = to_tree(value, all_kinds=all_kinds)
         else:
             tree[name] = list(value) if isinstance(value, tuple) else value
-    return tree
-
-
-def identity_tree(spec: RunSpec) -> Tree:
-    """Writes a run as `to_tree` does, without what came later and is not used.
-
-    So that runs which began before a field was there stay the runs that they are.
-    """
-    tree = to_tree(spec)
-    if not spec.training.probe_steps:
-        del tree["training"]["probe_steps"]
     return tree
 
 
@@ -156,19 +143,6 @@ def differences(a: Tree, b: Tree, prefix: str = "") -> dict[str, tuple[Any, Any]
         elif left != right or type(left) is not type(right):
             found[prefix + name] = (left, right)
     return found
-
-
-def fingerprint(spec: RunSpec, data_sha256: str, schema: int) -> str:
-    """Returns the identity of a run: 64 hex digits over spec, seed, data and schema version.
-
-    Names of files do not count, their content does: `data_sha256` stands for the source and for
-    the tokenizer.
-    """
-    tree = identity_tree(spec)
-    tree["data"]["source"] = {"sha256": data_sha256}
-    tree["data"]["tokenizer"].get("file", {}).pop("path", None)
-    text = json.dumps({"schema": schema, "spec": tree}, sort_keys=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _copy(tree: Tree) -> Tree:

@@ -14,9 +14,11 @@ from jtransformer.spec import (
     RunSpec,
     SpecError,
     TextFile,
+    differences,
     fingerprint,
     from_tree,
     get,
+    identity_tree,
     replace,
     to_tree,
 )
@@ -154,3 +156,22 @@ def test_value_is_the_hash_of_the_canonical_tree():
     }  # fmt: skip
     text = json.dumps({"schema": 1, "spec": tree}, sort_keys=True)
     assert identity(RunSpec()) == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_null_fields_that_came_later_count_only_where_they_are_used():
+    """A run that was recorded before they were there has the identity that it had."""
+    full, counted = to_tree(RunSpec()), identity_tree(RunSpec())
+    changes = {
+        "loss.chunk": 64,
+        "model.precision.head": "bfloat16",
+        "training.microbatches": 4,
+        "training.probe_steps": [0],
+    }
+    # A setting that is absent and one that is None do not differ.
+    later = {*differences(counted, full), "loss.chunk"}
+    assert later == {path.removesuffix(".head") for path in changes}
+    assert "chunk" not in counted["loss"]
+    for path, value in changes.items():
+        changed = from_tree(replace(full, {path: value}))
+        (told,) = differences(counted, identity_tree(changed))
+        assert path.startswith(told)

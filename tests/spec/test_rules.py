@@ -14,6 +14,7 @@ from jtransformer.spec import (
     EncoderDecoder,
     JsonLines,
     Learned,
+    LossSpec,
     ModelSpec,
     PrefixDecoder,
     PrefixLM,
@@ -163,3 +164,21 @@ def test_preset_null_and_live():
 def test_error_steps_that_are_never_probed(probed, said):
     assert message(TrainingSpec, steps=7, probe_steps=probed) == said
     assert TrainingSpec(steps=7, probe_steps=(0, 7)).probe_steps == (0, 7)
+
+
+def test_error_microbatches_divide_the_batch():
+    assert message(TrainingSpec, batch_size=12, microbatches=8) == (
+        "microbatches must divide batch_size, got microbatches=8, batch_size=12; use 4."
+    )
+    for parts in (1, 2, 3, 4, 6, 12):
+        assert TrainingSpec(batch_size=12, microbatches=parts).microbatches == parts
+    assert message(TrainingSpec, batch_size=2**61 - 1, microbatches=2**62).endswith("use 1.")
+
+
+def test_error_a_chunk_of_all_positions_would_do_nothing():
+    sizes = dict(training=TrainingSpec(batch_size=8, microbatches=2), data=DataSpec(length=16))
+    assert RunSpec(**sizes, loss=LossSpec(chunk=63))
+    assert message(RunSpec, **sizes, loss=LossSpec(chunk=64)) == (
+        "loss.chunk = 64 would do nothing: an update computes the logits of 64 positions at a "
+        "time; use fewer, or None."
+    )

@@ -1,0 +1,41 @@
+"""What makes a run the run that it is."""
+
+import hashlib
+import json
+
+from jtransformer.spec.run import RunSpec
+from jtransformer.spec.tree import Tree, to_tree
+
+LATER = (
+    ("training", "probe_steps"),
+    ("training", "microbatches"),
+    ("loss", "chunk"),
+    ("model", "precision"),
+)
+"""Fields, with the part they are in, that came after runs had been recorded without them."""
+
+
+def identity_tree(spec: RunSpec) -> Tree:
+    """Writes a run as `to_tree` does, without what came later and is not used.
+
+    So that runs which began before a field was there stay the runs that they are.
+    """
+    tree = to_tree(spec)
+    for part, name in LATER:
+        own = getattr(spec, part)
+        if getattr(own, name) == getattr(type(own), name):
+            del tree[part][name]
+    return tree
+
+
+def fingerprint(spec: RunSpec, data_sha256: str, schema: int) -> str:
+    """Returns the identity of a run: 64 hex digits over spec, seed, data and schema version.
+
+    Names of files do not count, their content does: `data_sha256` stands for the source and for
+    the tokenizer.
+    """
+    tree = identity_tree(spec)
+    tree["data"]["source"] = {"sha256": data_sha256}
+    tree["data"]["tokenizer"].get("file", {}).pop("path", None)
+    text = json.dumps({"schema": schema, "spec": tree}, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
