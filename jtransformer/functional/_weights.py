@@ -53,9 +53,14 @@ def softmax_weights(
     soft_cap: float | None,
 ) -> Array:
     """Computes the weights `B N T S` in at least float32."""
-    H = q.shape[-1]
-    scores_BNTS = _per_group(jnp.swapaxes(q, 1, 2), k_BKHS, dtype=statistics_dtype(q))
-    scores_BNTS = scores_BNTS * (1 / math.sqrt(H) if scale is None else scale)
+    dtype = statistics_dtype(q)
+    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    if q.dtype == dtype:
+        # There are fewer queries than scores; narrower ones would be rounded once more.
+        q, factor = q * factor, None
+    scores_BNTS = _per_group(jnp.swapaxes(q, 1, 2), k_BKHS, dtype=dtype)
+    if factor is not None:
+        scores_BNTS = scores_BNTS * factor
     if soft_cap is not None:
         scores_BNTS = soft_cap * jnp.tanh(scores_BNTS / soft_cap)
     if bias is not None:
@@ -103,14 +108,12 @@ def fitted(x: Array, shape: tuple[int, ...], name: str) -> Array:
 @jax.custom_jvp
 def _masked_softmax(scores: Array, mask: Array | None) -> Array:
     """Softmax over the last axis of the visible scores; all zeros where none is visible."""
-    lowest = float(jnp.finfo(scores.dtype).min)
     if mask is not None:
-        scores = jnp.where(mask, scores, lowest)
-    # `initial` keeps the maximum finite where a bias of -inf hides a whole row.
+        scores = jnp.where(mask, scores, -jnp.inf)
+    # `initial` keeps the maximum finite where a whole row is hidden: all its exponentials are 0.
+    lowest = float(jnp.finfo(scores.dtype).min)
     highest = jnp.max(scores, axis=-1, keepdims=True, initial=lowest)
     exponentials = jnp.exp(scores - highest)
-    if mask is not None:
-        exponentials = jnp.where(mask, exponentials, 0)
     total = jnp.sum(exponentials, axis=-1, keepdims=True)
     return exponentials / jnp.where(total == 0, 1, total)
 

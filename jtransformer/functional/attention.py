@@ -16,12 +16,12 @@ Gemma Team 2024, sec. 2, https://arxiv.org/abs/2408.00118; heads switched off, M
 """
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float
 
-from jtransformer.functional._blockwise import block_rows, over_query_blocks
+from jtransformer.functional._blockwise import block_rows, over_query_blocks, over_steps
 from jtransformer.functional._weights import (
     check_heads,
     fitted,
@@ -29,8 +29,14 @@ from jtransformer.functional._weights import (
     softmax_weights,
     weighted_values,
 )
-from jtransformer.functional.attention_backends import attention_backend, fused, refusal
-from jtransformer.functional.dropout import dropout, may_drop
+from jtransformer.functional.attention_backends import (
+    attention_backend,
+    fused,
+    refusal,
+    runs_on,
+)
+from jtransformer.functional.dropout import DropoutKey, dropout, may_drop
+from jtransformer.functional.tpu_attention import splash
 from jtransformer.functional.visibility import Visibility
 
 
@@ -44,9 +50,10 @@ def dot_product_attention(
     scale: float | None = None,
     soft_cap: float | None = None,
     dropout_rate: float | Float[Array, ""] = 0.0,
-    key: PRNGKeyArray | None = None,
+    key: DropoutKey | None = None,
     heads_on: Bool[Array, " N"] | None = None,
-    backend: Literal["auto", "plain", "fused", "blockwise"] = "auto",
+    backend: Literal["auto", "plain", "stepped", "blockwise", "fused", "splash"] = "auto",
+    platform: str | None = None,
 ) -> Float[Array, "B T N Hv"]:
     """Reads the values with the weights of `attention_weights`.
 
@@ -65,13 +72,15 @@ def dot_product_attention(
         soft_cap: Bounds the scores by `soft_cap tanh(score / soft_cap)`; None is no bound.
         dropout_rate: Probability with which a weight is zeroed; the others are scaled up, so
             a row need not sum to 1.
-        key: Random key of the dropout; None (evaluation) drops nothing.
+        key: Random key of the dropout, or one for each row; None (evaluation) drops nothing.
         heads_on: False for a head that reads zeros, as if its rows of `w_o` were gone; nothing
             flows back into it. None is all heads.
         backend: Which program computes it, see `attention_backends`; "auto" is the answer of
-            `attention_backend` for these arguments, on an NVIDIA GPU perhaps cuDNN. That has no
-            forward mode: use "plain" for `jvp`, Hessians and `vmap` over a part of the
-            arguments. Results agree up to rounding.
+            `attention_backend` for these arguments, on an NVIDIA GPU perhaps cuDNN, on a TPU
+            perhaps splash. These have no forward mode: use "plain" for `jvp`, Hessians and
+            `vmap` over a part of the arguments. Results agree up to rounding.
+        platform: What the program is compiled for, as for `attention_backend`; None is the
+            default one of this process.
 
     Returns:
         What each query head read, in `q.dtype`; scores and weights are at least float32.
@@ -88,28 +97,37 @@ def dot_product_attention(
     mask = _fitted_mask(mask, shape)
     bias = None if bias is None else fitted(bias, shape, "bias")
     drops = key is not None and may_drop(dropout_rate)
+    scores: Any = {"mask": mask, "bias": bias, "soft_cap": soft_cap}
     chosen = backend
     if chosen == "auto":
-        chosen = attention_backend(
-            q, k, v, mask=mask, bias=bias, soft_cap=soft_cap, dropout_rate=dropout_rate, key=key
-        )
-    refused = refusal(chosen, q, k, v, soft_cap=soft_cap, drops=drops)
+        drop: Any = {"dropout_rate": dropout_rate, "key": key}
+        chosen = attention_backend(q, k, v, **scores, **drop, platform=platform)
+    refused = refusal(chosen, (q, k, v), **scores, drops=drops)
     if refused:
         raise ValueError(f"backend={backend!r} {refused}; use 'auto' or 'plain'.")
     k, v = silenced(k, mask), silenced(v, mask)
     if chosen == "fused":
-        out = fused(q, k, v, mask=_drawn(mask), bias=bias, scale=scale)
+        out = fused(q, k, v, mask=mask, bias=bias, scale=scale, platform=platform)
+    elif chosen == "splash":
+        assert not isinstance(mask, Array)
+        interpret = not runs_on("tpu", platform)
+        out = splash(q, k, v, mask=mask, scale=scale, soft_cap=soft_cap, interpret=interpret)
     else:
         keys_BKHS, values_BKSV = jnp.transpose(k, (0, 2, 3, 1)), jnp.swapaxes(v, 1, 2)
 
-        def attend(q: Array, mask: Array | None, bias: Array | None) -> Array:
+        def attend(
+            q: Array, mask: Array | None, bias: Array | None, keys: slice = slice(None)
+        ) -> Array:
             weights = softmax_weights(
-                q, keys_BKHS, mask=mask, bias=bias, scale=scale, soft_cap=soft_cap
+                q, keys_BKHS[..., keys], mask=mask, bias=bias, scale=scale, soft_cap=soft_cap
             )
             weights = dropout(weights, rate=dropout_rate, key=key)
-            return weighted_values(weights, values_BKSV).astype(q.dtype)
+            return weighted_values(weights, values_BKSV[:, :, keys]).astype(q.dtype)
 
-        if chosen == "blockwise":
+        if chosen == "stepped":
+            assert isinstance(mask, Visibility)
+            out = over_steps(attend, q, mask=mask, bias=bias)
+        elif chosen == "blockwise":
             out = over_query_blocks(attend, q, mask=mask, bias=bias, rows=block_rows(shape))
         else:
             out = attend(q, _drawn(mask), bias)

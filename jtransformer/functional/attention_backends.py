@@ -1,14 +1,17 @@
-"""Which program computes dot-product attention, and the one that JAX brings.
+"""Which program computes dot-product attention, and the one that JAX brings for GPUs.
 
 All compute one function, up to rounding:
 
 * "plain": the scores of all queries at once; memory O(T S), the same on every machine.
+* "stepped": the same arithmetic for a few blocks of queries, each with the keys alone that it may
+  see: 5/8 of the products and scores of a causal model, and blocks that lie in the cache.
 * "blockwise": the same arithmetic for one block of queries at a time; memory O(T + S). The
   backward pass computes each block again.
 * "fused": `jax.nn.dot_product_attention`, cuDNN's kernel where that computes the same, with the
   answer for a query that sees no key mended. cuDNN has a reverse mode but no forward mode, and
   `vmap` over a part of its arguments, or of its gradient, fails in JAX 0.10
   (https://github.com/jax-ml/jax/issues/38495): ask for another backend there.
+* "splash": JAX's kernel for TPUs, see `tpu_attention`; memory O(T + S), no forward mode.
 """
 
 from typing import Literal
@@ -16,17 +19,22 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 from jax import ShapeDtypeStruct
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float
 
 from jtransformer.functional._arrays import statistics_dtype
-from jtransformer.functional.dropout import may_drop
+from jtransformer.functional.dropout import DropoutKey, may_drop
+from jtransformer.functional.tpu_attention import splash_refusal
 from jtransformer.functional.visibility import Visibility
 
-Backend = Literal["plain", "fused", "blockwise"]
+Backend = Literal["plain", "fused", "stepped", "blockwise", "splash"]
 
 PLAIN_SCORES = 2**23
 """Scores B·N·T·S beyond which "blockwise" is chosen. On CPU, forward and backward, it takes 0.9 to
 1.1 times as long as "plain" at 2^22, 0.7 to 1.0 at 2^23, 0.8 to 0.9 from 2^25 to 2^27."""
+
+STEPPED_QUERIES = 128
+"""Fewest queries for which "stepped" is chosen. On CPU, forward and backward, it takes 0.5 to 0.9
+times as long as "plain" at 256 queries, and as long at 64."""
 
 CUDNN_MAX_WIDTH = 128
 """Widest head of cuDNN's kernel on every GPU that has it."""
@@ -41,7 +49,7 @@ def attention_backend(
     bias: Float[Array | ShapeDtypeStruct, "..."] | None = None,
     soft_cap: float | None = None,
     dropout_rate: float | Float[Array, ""] = 0.0,
-    key: PRNGKeyArray | None = None,
+    key: DropoutKey | None = None,
     platform: str | None = None,
 ) -> Backend:
     """Says what `dot_product_attention(..., backend="auto")` chooses for these arguments.
@@ -49,8 +57,12 @@ def attention_backend(
     "fused" on an NVIDIA GPU where cuDNN computes the same function: bfloat16, or float16 without
     a mask (cuDNN hides keys by a finite number, -2^15 in float16, which a score can outweigh); no
     bias (cuDNN rounds it, and has its gradient for some shapes only), no soft cap, no dropout;
-    heads of one width, a multiple of 8 up to 128; with a mask, even T and S. Otherwise
-    "blockwise" where there are more than 2^23 scores and nothing is dropped, else "plain".
+    heads of one width, a multiple of 8 up to 128; with a mask, even T and S. "splash" on a TPU
+    where that kernel computes the same function: bfloat16 or float32, T and S multiples of 128,
+    heads at most 256 wide, no bias, no dropout, and a mask, if any, that is a `Visibility` without
+    a prefix, `by_place` where it is causal or has a window. Otherwise, where
+    nothing is dropped, "blockwise" for more than 2^23 scores, and "stepped" on a CPU for at least
+    128 queries that are causal or have a window, `by_place`; else "plain".
 
     Args:
         q: Queries, or their shape and dtype.
@@ -61,22 +73,76 @@ def attention_backend(
         soft_cap: Bound of the scores.
         dropout_rate: Probability with which a weight is zeroed.
         key: Random key of the dropout; None drops nothing.
-        platform: "gpu" or "cuda", "tpu" or "cpu"; None is the default one of this process, where
-            "gpu" counts only if it is NVIDIA's, of compute capability 8.0 or newer.
+        platform: What the program is compiled for, "gpu" or "cuda", "tpu" or "cpu"; None is the
+            default one of this process, where "gpu" counts only if it is NVIDIA's, of compute
+            capability 8.0 or newer.
 
     Returns:
         The name of the backend.
     """
     drops = key is not None and may_drop(dropout_rate)
-    allowed = refusal("fused", q, k, v, soft_cap=soft_cap, drops=drops) is None
-    if allowed and has_cudnn(platform) and cudnn_computes(q, k, mask=mask, bias=bias):
-        return "fused"
+    if has_cudnn(platform) and cudnn_computes(q, k, mask=mask, bias=bias):
+        if fused_refusal(q, k, v, soft_cap=soft_cap, drops=drops) is None:
+            return "fused"
+    if (
+        runs_on("tpu", platform)
+        and splash_refusal(q, k, v, mask=mask, bias=bias, drops=drops) is None
+    ):
+        return "splash"
     (B, T, N, _), S = q.shape, k.shape[1]
-    return "blockwise" if B * N * T * S > PLAIN_SCORES and not drops else "plain"
+    if B * N * T * S > PLAIN_SCORES and not drops:
+        return "blockwise"
+    if T >= STEPPED_QUERIES and runs_on("cpu", platform):
+        return "plain" if stepped_refusal(q, k, mask=mask, drops=drops) else "stepped"
+    return "plain"
 
 
 def refusal(
     backend: str,
+    arrays: tuple[Array, Array, Array],
+    *,
+    mask: Array | Visibility | None,
+    bias: Array | None,
+    soft_cap: float | None,
+    drops: bool,
+) -> str | None:
+    """Says why a backend does not compute what "plain" computes; None if it does."""
+    match backend:
+        case "plain":
+            return None
+        case "stepped":
+            return stepped_refusal(*arrays[:2], mask=mask, drops=drops)
+        case "blockwise":
+            return DROPS_OTHERS if drops else None
+        case "fused":
+            return fused_refusal(*arrays, soft_cap=soft_cap, drops=drops)
+        case "splash":
+            return splash_refusal(*arrays, mask=mask, bias=bias, drops=drops)
+        case _:
+            return "is unknown"
+
+
+DROPS_OTHERS = "would drop other weights than 'plain', got a key and a dropout_rate above 0"
+
+
+def stepped_refusal(
+    q: Array | ShapeDtypeStruct,
+    k: Array | ShapeDtypeStruct,
+    *,
+    mask: Array | ShapeDtypeStruct | Visibility | None,
+    drops: bool,
+) -> str | None:
+    """Says why blocks with keys of their own are not what "plain" computes, or leave none out."""
+    if drops:
+        return DROPS_OTHERS
+    if not isinstance(mask, Visibility) or not mask.by_place or q.shape[1] != k.shape[1]:
+        return "needs queries and keys that are the same tokens, a Visibility by_place"
+    if mask.prefix_length is not None or not (mask.causal or mask.window is not None):
+        return "leaves out keys that are hidden by place, got a prefix_length or all to be seen"
+    return None
+
+
+def fused_refusal(
     q: Array | ShapeDtypeStruct,
     k: Array | ShapeDtypeStruct,
     v: Array | ShapeDtypeStruct,
@@ -84,13 +150,7 @@ def refusal(
     soft_cap: float | None,
     drops: bool,
 ) -> str | None:
-    """Says why a backend does not compute what "plain" computes; None if it does."""
-    if backend not in ("plain", "fused", "blockwise"):
-        return "is unknown"
-    if drops and backend == "blockwise":
-        return "would drop other weights than 'plain', got a key and a dropout_rate above 0"
-    if backend != "fused":
-        return None
+    """Says why JAX's own attention does not compute what "plain" computes; None if it does."""
     if drops:
         return "drops no weights, got a key and a dropout_rate above 0"
     if soft_cap is not None:
@@ -103,6 +163,11 @@ def refusal(
     if 0 in (q.shape[1], k.shape[1]):
         return f"needs a query and a key, got T={q.shape[1]}, S={k.shape[1]}"
     return None
+
+
+def runs_on(name: str, platform: str | None) -> bool:
+    """Says whether a program is for "cpu" or "tpu"; None is where this process runs."""
+    return (jax.default_backend() if platform is None else platform) == name
 
 
 def has_cudnn(platform: str | None) -> bool:
@@ -131,14 +196,22 @@ def cudnn_computes(
     return q.dtype == jnp.bfloat16 and q.shape[1] % 2 == k.shape[1] % 2 == 0
 
 
+def is_causal_alone(mask: Array | Visibility | None) -> bool:
+    """Says whether a mask is causality and a window by place, and nothing else."""
+    if not isinstance(mask, Visibility) or not (mask.causal and mask.by_place):
+        return False
+    return mask.prefix_length is mask.query_segments is mask.key_valid is None
+
+
 def fused(
     q: Array,
     k: Array,
     v: Array,
     *,
-    mask: Array | None,
+    mask: Array | Visibility | None,
     bias: Array | None,
     scale: float | None,
+    platform: str | None,
 ) -> Array:
     """Calls JAX's attention, and gives zeros to a query that sees no key.
 
@@ -146,11 +219,21 @@ def fused(
         q: Queries `B T N H`.
         k: Keys `B S K H`.
         v: Values `B S K H`.
-        mask: Drawn mask of four axes.
+        mask: Mask of four axes, or what one is drawn from.
         bias: Bias of four axes.
         scale: Factor of the scores; None is `1/sqrt(H)`.
+        platform: What the program is compiled for; None is where this process runs.
     """
-    by_cudnn = has_cudnn(None) and cudnn_computes(q, k, mask=mask, bias=bias)
+    by_cudnn = has_cudnn(platform) and cudnn_computes(q, k, mask=mask, bias=bias)
+    if by_cudnn and is_causal_alone(mask):
+        assert isinstance(mask, Visibility)
+        # Told by name, cuDNN skips what is hidden, and no mask is kept: half the work.
+        near = None if mask.window is None else (min(mask.window, q.shape[1]) - 1, 0)
+        return jax.nn.dot_product_attention(
+            q, k, v, scale=scale, is_causal=True, local_window_size=near, implementation="cudnn"
+        )
+    if isinstance(mask, Visibility):
+        mask = mask.draw()
     if bias is not None:
         # A row of -inf alone is 0/0 there; as a mask it is a row that sees nothing.
         finite = ~jnp.isneginf(bias)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jtransformer.functional._arrays import known
-from jtransformer.functional.linear import linear
+from jtransformer.functional.linear import Rows, linear
 
 
 def embed(
@@ -53,6 +53,7 @@ def readout(
     bias: Float[Array, " V"] | None = None,
     *,
     scale: float | None = None,
+    rows: Rows = "merged",
 ) -> Float[Array, "*batch V"]:
     """Computes the logits `(scale * h) Eᵀ + b` with the embedding table E: the tied head.
 
@@ -62,10 +63,11 @@ def readout(
         bias: One summand per token, not scaled; None is none.
         scale: Multiplies the hidden states, rounded to their dtype first; a tied T5 has `D^-0.5`,
             an untied one (version 1.1) none. None is none.
+        rows: As for `linear`.
 
     Raises:
         ValueError: If the widths do not fit.
     """
     if scale is not None:
         hidden = hidden * jnp.asarray(scale, hidden.dtype)
-    return linear(hidden, jnp.transpose(table), bias)
+    return linear(hidden, jnp.transpose(table), bias, rows=rows)

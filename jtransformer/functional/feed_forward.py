@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from jtransformer.functional import activations
 from jtransformer.functional.activations import gelu, silu
-from jtransformer.functional.linear import linear
+from jtransformer.functional.linear import Rows, linear
 
 Activation = Callable[[Float[Array, "..."]], Float[Array, "..."]]
 """A pointwise function."""
@@ -60,6 +60,7 @@ def feed_forward(
     b_out: Float[Array, " D"] | None = None,
     *,
     activation: Activation = gelu,
+    rows: Rows = "merged",
 ) -> Float[Array, "*batch D"]:
     """Computes `activation(x W_in + b_in) W_out + b_out` at each position.
 
@@ -70,11 +71,13 @@ def feed_forward(
         b_in: Bias of the hidden units; None is none.
         b_out: Bias of the output; None is none.
         activation: Applied to the hidden units.
+        rows: As for `linear`.
 
     Raises:
         ValueError: If the shapes do not fit.
     """
-    return linear(activation(linear(x, w_in, b_in)), w_out, b_out)
+    hidden = activation(linear(x, w_in, b_in, rows=rows))
+    return linear(hidden, w_out, b_out, rows=rows)
 
 
 def gated_feed_forward(
@@ -87,6 +90,7 @@ def gated_feed_forward(
     b_up: Float[Array, " F"] | None = None,
     b_down: Float[Array, " D"] | None = None,
     activation: Activation = silu,
+    rows: Rows = "merged",
 ) -> Float[Array, "*batch D"]:
     """Computes `(activation(x W_gate + b_gate) * (x W_up + b_up)) W_down + b_down`.
 
@@ -100,9 +104,10 @@ def gated_feed_forward(
         b_down: Bias of the output; None is none.
         activation: Applied to the gate: SiLU is SwiGLU, GELU GEGLU, ReLU ReGLU, the sigmoid
             GLU, and the identity bilinear.
+        rows: As for `linear`.
 
     Raises:
         ValueError: If the shapes do not fit.
     """
-    gate = activation(linear(x, w_gate, b_gate))
-    return linear(gate * linear(x, w_up, b_up), w_down, b_down)
+    gate = activation(linear(x, w_gate, b_gate, rows=rows))
+    return linear(gate * linear(x, w_up, b_up, rows=rows), w_down, b_down, rows=rows)

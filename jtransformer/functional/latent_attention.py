@@ -15,14 +15,16 @@ latent; the rotary part can be left out.
 """
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float
 
 from jtransformer.functional._arrays import statistics_dtype
 from jtransformer.functional._weights import silenced
 from jtransformer.functional.attention import dot_product_attention
+from jtransformer.functional.dropout import DropoutKey
 from jtransformer.functional.linear import linear
 from jtransformer.functional.visibility import Visibility
 
@@ -39,8 +41,9 @@ def latent_attention(
     bias: Float[Array, "..."] | None = None,
     scale: float | None = None,
     dropout_rate: float | Float[Array, ""] = 0.0,
-    key: PRNGKeyArray | None = None,
+    key: DropoutKey | None = None,
     form: Literal["expanded", "absorbed"] = "expanded",
+    attend: Callable[..., Float[Array, "..."]] = dot_product_attention,
 ) -> Float[Array, "B T N Hv"]:
     """Reads values `c W_v` by keys `[c W_k, k_rotary]`, both from the latent c.
 
@@ -61,6 +64,8 @@ def latent_attention(
         key: As for `dot_product_attention`.
         form: "expanded" forms the keys and values of each head, which is less work for many
             queries; "absorbed" reads the latent, which is less work for few queries.
+        attend: What computes `dot_product_attention` from queries, keys, values and its options,
+            perhaps with less memory or on several devices.
 
     Returns:
         What each head read, in `q.dtype`. The forms differ by rounding alone. The absorbed one
@@ -85,7 +90,7 @@ def latent_attention(
         if q_rotary is not None and k_rotary is not None:
             shared = jnp.broadcast_to(k_rotary[:, :, None], (*k.shape[:3], k_rotary.shape[-1]))
             q, k = jnp.concatenate([q, q_rotary], -1), jnp.concatenate([k, shared], -1)
-        return dot_product_attention(
+        return attend(
             q, k, v, mask=mask, bias=bias, scale=scale, dropout_rate=dropout_rate, key=key
         )
     if form != "absorbed":
@@ -97,7 +102,7 @@ def latent_attention(
     if q_rotary is not None and k_rotary is not None:
         q_absorbed = jnp.concatenate([q_absorbed, q_rotary.astype(dtype)], -1)
         k_shared = jnp.concatenate([raised, k_rotary.astype(dtype)], -1)
-    read_BTNC = dot_product_attention(
+    read_BTNC = attend(
         q_absorbed,
         k_shared[:, :, None],
         raised[:, :, None],

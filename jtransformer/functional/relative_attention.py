@@ -17,13 +17,13 @@ import math
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int
 
 from jtransformer.functional._arrays import statistics_dtype
 from jtransformer.functional._distances import relative_positions
 from jtransformer.functional._weights import check_heads, silenced, weighted_values
 from jtransformer.functional.attention import attention_weights, dot_product_attention
-from jtransformer.functional.dropout import dropout
+from jtransformer.functional.dropout import DropoutKey, dropout
 from jtransformer.functional.visibility import Visibility
 
 
@@ -39,7 +39,7 @@ def relative_attention(
     mask: Bool[Array, "..."] | Visibility | None = None,
     scale: float | None = None,
     dropout_rate: float | Float[Array, ""] = 0.0,
-    key: PRNGKeyArray | None = None,
+    key: DropoutKey | None = None,
 ) -> Float[Array, "B T N Hv"]:
     """Reads values with scores, and if wanted values, that know how far away a key is.
 

@@ -21,11 +21,10 @@ import functools
 import operator
 from collections.abc import Callable, Sequence
 
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
-from jtransformer.functional.dropout import dropout
+from jtransformer.functional.dropout import DropoutKey, dropout, split_key
 
 Transform = Callable[[Float[Array, "..."]], Float[Array, "..."]]
 """A function of the stream that keeps its shape: a sublayer or a norm with its parameters."""
@@ -43,7 +42,7 @@ def residual(
     branch_scale: float | Float[Array, "..."] = 1.0,
     stream_scale: float | Float[Array, "..."] = 1.0,
     dropout_rate: float | Float[Array, ""] = 0.0,
-    key: PRNGKeyArray | None = None,
+    key: DropoutKey | None = None,
 ) -> Float[Array, "*batch D"]:
     """Adds a sublayer to the stream.
 
@@ -81,7 +80,7 @@ def parallel_residual(
     branch_scale: float | Float[Array, "..."] = 1.0,
     stream_scale: float | Float[Array, "..."] = 1.0,
     dropout_rate: float | Float[Array, ""] = 0.0,
-    key: PRNGKeyArray | None = None,
+    key: DropoutKey | None = None,
 ) -> Float[Array, "*batch D"]:
     """Adds several sublayers that all read the same stream.
 
@@ -117,7 +116,7 @@ def parallel_residual(
     else:
         inputs = [_normed(x, norms_in)] * n
     after = _one_each("norms_branch", norms_branch, n)
-    keys = [None] * n if key is None else jax.random.split(key, n)
+    keys = split_key(key, n)
     branches = [
         _finished(sublayer(inputs[i]), x, after[i], dropout_rate, keys[i])
         for i, sublayer in enumerate(sublayers)
@@ -146,7 +145,7 @@ def _finished(
     x: Array,
     norm: Transform | None,
     rate: float | Array,
-    key: PRNGKeyArray | None,
+    key: DropoutKey | None,
 ) -> Array:
     """Returns a branch as it enters the sum, but for its factor."""
     branch = _normed(branch, norm).astype(x.dtype)

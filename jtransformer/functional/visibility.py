@@ -41,6 +41,9 @@ class Visibility:
         query_segments: Document of each query; a query sees only keys of its own document.
         key_segments: Document of each key; given together with `query_segments`.
         key_valid: Which keys are real tokens and no padding.
+        by_place: Whether queries and keys are the same tokens and their positions the places
+            0, 1 … T - 1, so that a kernel knows before it runs who is earlier; `of_places` makes
+            such a value.
 
     Raises:
         ValueError: If `window` is below 1, `prefix_length` is negative or is given without
@@ -57,6 +60,44 @@ class Visibility:
     query_segments: Int[Array, "#B T"] | None = None
     key_segments: Int[Array, "#B S"] | None = None
     key_valid: Bool[Array, "#B S"] | None = None
+    by_place: bool = False
+
+    @classmethod
+    def of_places(
+        cls,
+        T: int,
+        *,
+        causal: bool = True,
+        window: int | None = None,
+        prefix_length: int | Int[Array, ""] | Int[Array, "#B"] | None = None,
+        segments: Int[Array, "#B T"] | None = None,
+        valid: Bool[Array, "#B T"] | None = None,
+    ) -> "Visibility":
+        """Returns what T tokens see of one another if their positions are their places.
+
+        Who is earlier is then known when a program is compiled, which kernels need. Within a
+        document the order of places is that of its positions, even if these begin at 0 in each.
+
+        Args:
+            T: Number of tokens.
+            causal: As for the value, like the options that follow.
+            window: See there.
+            prefix_length: See there.
+            segments: Document of each token.
+            valid: Which tokens are real.
+        """
+        places = jnp.arange(T, dtype=jnp.int32)[None]
+        return cls(
+            places,
+            places,
+            causal=causal,
+            window=window,
+            prefix_length=prefix_length,
+            query_segments=segments,
+            key_segments=segments,
+            key_valid=valid,
+            by_place=True,
+        )
 
     def __post_init__(self) -> None:
         length = self.prefix_length
@@ -129,10 +170,20 @@ class Visibility:
             for name in ("query_positions", "query_segments")
             if getattr(self, name) is not None
         }
-        return dataclasses.replace(self, **rows)
+        return dataclasses.replace(self, **rows, by_place=False)
+
+    def part(self, queries: slice, keys: slice) -> "Visibility":
+        """Returns the visibility of some of the keys to some of the queries."""
+        cut = {"query": queries, "key": keys}
+        parts = {
+            name: array[:, cut[name.split("_")[0]]]
+            for name in ARRAYS
+            if name != "prefix_length" and (array := getattr(self, name)) is not None
+        }
+        return dataclasses.replace(self, **parts, by_place=False)
 
 
-STATIC = ("causal", "window")
+STATIC = ("causal", "window", "by_place")
 ARRAYS = tuple(field.name for field in dataclasses.fields(Visibility) if field.name not in STATIC)
 
 register_value(Visibility, leaves=ARRAYS, static=STATIC)

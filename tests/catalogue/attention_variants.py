@@ -85,6 +85,10 @@ def latent_heads(
     return softmax_read(q, value, Hv, score, **options)
 
 
+def computed_again(*heads, **options):
+    return jax.checkpoint(lambda *given: F.dot_product_attention(*given, **options))(*heads)
+
+
 def latent(live=None, null=None, program=None, sees_BTS=None, **options):
     shapes = ((B, T, N, H), (B, S, 1, Hr), (B, S, 1, C), (B, T, N, Hr), (C, N, H), (C, N, Hv))
     return Row(
@@ -243,9 +247,10 @@ ROWS = {
             bias=jnp.zeros((1, N, 1, S)),
             scale=(H + Hr) ** -0.5,
             form="expanded",
+            attend=F.dot_product_attention,
             **NO_DROPS,
         ),
-        program=dict(form="absorbed"),
+        program=dict(form="absorbed", attend=computed_again),
     ),
     "latent attention masked": latent(form="expanded", mask=VISIBLE, sees_BTS=SEES),
     "latent attention absorbed": latent(

@@ -38,7 +38,8 @@ ROWS = {
         scored,
         options=dict(scale=D**-0.5),
         live=dict(scale=0.5),
-        null=dict(scale=1.0),
+        null=dict(scale=1.0, rows="merged"),
+        program=dict(rows="apart"),
     ),
     "readout plain": Row(F.readout, ((B, T, D), (V, D)), scored),
 }

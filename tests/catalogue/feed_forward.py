@@ -67,13 +67,21 @@ def ffn(kind):
         live={"activation": F.tanh, **{name: jnp.ones(shape) for name, shape in biases.items()}},
         null={
             "activation": F.silu if kind.gated else F.gelu,
+            "rows": "merged",
             **{name: jnp.zeros(shape) for name, shape in biases.items()},
         },
+        program=dict(rows="apart"),
     )
 
 
 ROWS = {
-    "linear": Row(F.linear, ((B, T, D), (D, N, H), (N, H)), affine),
+    "linear": Row(
+        F.linear,
+        ((B, T, D), (D, N, H), (N, H)),
+        affine,
+        null=dict(rows="merged"),
+        program=dict(rows="apart"),
+    ),
     "linear joining heads": Row(
         F.linear, ((B, T, N, Hv), (N, Hv, D), (D,)), affine, options=dict(axes=2)
     ),

@@ -15,6 +15,7 @@ OPTIMISED = {
     "test_cache.py",
     "test_chunked_losses.py",
     "test_elsewhere.py",
+    "test_tpu_attention.py",
 }
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"

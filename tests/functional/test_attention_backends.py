@@ -104,7 +104,8 @@ def test_auto_does_what_the_answer_says(monkeypatch, make):
     jax.eval_shape(
         functools.partial(dot_product_attention, soft_cap=2.0, dropout_rate=0.1), *arrays
     )
-    assert asked[1][1] == dict(mask=None, bias=None, soft_cap=2.0, dropout_rate=0.1, key=None)
+    given = dict(mask=None, bias=None, soft_cap=2.0, dropout_rate=0.1, key=None, platform=None)
+    assert asked[1][1] == given
     assert "scan" not in str(
         jax.make_jaxpr(functools.partial(dot_product_attention, backend="plain"))(*arrays)
     )

@@ -127,6 +127,10 @@ ROWLESS = {
 }
 
 
+# It chooses kernels that are made for other machines than tests run on: see `test_tpu_attention`.
+ELSEWHERE = {"dot_product_attention(platform=…)"}
+
+
 def test_every_public_function_of_arrays_has_a_row():
     assert set(public_functions()) - ROWLESS - {row.public for row in CATALOGUE.values()} == set()
     assert {row.public for row in CATALOGUE.values()} <= set(F.__all__)
@@ -144,4 +148,4 @@ def test_every_option_of_every_function_has_a_live_and_a_null_test(kind):
             needed = kind == "live" or option.default is not option.empty
             if option.kind is option.KEYWORD_ONLY and needed and name not in ROWLESS:
                 missing += [f"{name}({option.name}=…)"] if option.name not in tested else []
-    assert not missing
+    assert set(missing) == ELSEWHERE

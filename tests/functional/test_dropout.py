@@ -68,3 +68,47 @@ def test_a_rate_that_is_an_array_drops_as_the_number_does(dtype, key):
         np.testing.assert_allclose(found, expected, rtol=2 * float(jnp.finfo(dtype).eps))
     assert program._cache_size() == 1
     np.testing.assert_array_equal(F.dropout(x, rate=jnp.float32(0.3)), x)
+
+
+def test_a_key_for_each_row_drops_in_it_what_it_drops_alone(key):
+    x, keys = jax.random.normal(key, (3, 4, 5)), jax.random.split(key, 3)
+    found = dropout(x, rate=0.5, key=keys)
+    alone = [F.dropout(row, rate=0.5, key=own) for row, own in zip(x, keys, strict=True)]
+    np.testing.assert_array_equal(found, jnp.stack(alone))
+    assert not np.array_equal(found[0] == 0, found[1] == 0)
+    # A key of the old kind is an array of numbers, and one key for all rows.
+    old = jax.random.PRNGKey(0)
+    np.testing.assert_array_equal(
+        F.dropout(x[:2], rate=0.5, key=old), F.dropout(x[:2], rate=0.5, key=jax.random.key(0))
+    )
+
+
+@pytest.mark.parametrize("keys", [2, 4])
+def test_error_keys_for_another_number_of_rows(key, keys):
+    with pytest.raises(ValueError, match=rf"got {keys} keys for x.shape=\(3, 5\)"):
+        F.dropout(jnp.ones((3, 5)), rate=0.5, key=jax.random.split(key, keys))
+
+
+def test_attention_and_parallel_sublayers_take_a_key_for_each_row(key):
+    q, k, v = jax.random.normal(key, (3, 2, 3, 2, 4))
+    table, positions = jax.random.normal(key, (5, 4)), jnp.arange(3)[None]
+    keys = jax.random.split(key, 2)
+    options = dict(query_positions=positions, key_positions=positions)
+
+    def each(function):
+        program = quickly(function)
+
+        def of_rows(rows, keys):
+            return program(*[x[rows] for x in (q, k, v)], keys)
+
+        both = of_rows(slice(None), keys)
+        alone = [of_rows(slice(row, row + 1), keys[row : row + 1]) for row in (0, 1)]
+        np.testing.assert_allclose(both, jnp.concatenate(alone), atol=1e-6)
+        one = of_rows(slice(None), keys[0])
+        assert not np.allclose(one, both, atol=1e-2)
+
+    each(lambda q, k, v, key: F.dot_product_attention(q, k, v, dropout_rate=0.5, key=key))
+    each(lambda q, k, v, key: F.relative_attention(
+        q, k, v, table, table, **options, dropout_rate=0.5, key=key))  # fmt: skip
+    each(lambda q, k, v, key: F.parallel_residual(
+        q, [jnp.sin, jnp.cos], dropout_rate=0.5, key=key))  # fmt: skip

@@ -1,11 +1,13 @@
 """Tests for jtransformer.functional.linear."""
 
+import functools
 from inspect import unwrap  # Reaches the function behind the tests' shape checker.
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quickly import at_once
+from quickly import at_once, quickly
 
 from jtransformer import functional as F
 
@@ -30,6 +32,30 @@ def test_bias_of_several_axes_and_null_bias(normal):
     assert not np.allclose(linear(x, kernel, bias), without)
     np.testing.assert_array_equal(linear(x, kernel, jnp.zeros((N, H))), without)
     np.testing.assert_allclose(linear(0 * x, kernel, bias)[1, 2], bias)
+
+
+def test_on_a_cpu_the_gradient_of_a_kernel_that_narrows_is_formed_as_its_transpose(normal):
+    (x,) = normal((B, T, D))
+    for width in (D - 1, D):
+        (kernel,) = normal((D, width))
+
+        def both(rows, x, kernel):
+            def loss(x, kernel):
+                return jnp.sum(jnp.sin(linear(x, kernel, rows=rows)))
+
+            one = jnp.ones_like(kernel)
+            slopes = jax.grad(loss, argnums=(0, 1))(x, kernel)
+            return (
+                loss(x, kernel),
+                slopes,
+                jax.jvp(lambda kernel: loss(x, kernel), (kernel,), (one,)),
+            )
+
+        programs = [functools.partial(both, rows) for rows in ("merged_cpu", "merged")]
+        for pair in zip(*(jax.tree.leaves(quickly(f)(x, kernel)) for f in programs), strict=True):
+            np.testing.assert_allclose(*pair, rtol=1e-5, atol=1e-5)
+        barriers = ["optimization_barrier" in str(jax.make_jaxpr(f)(x, kernel)) for f in programs]
+        assert barriers == [width < D, False]
 
 
 def test_no_leading_axes(normal):

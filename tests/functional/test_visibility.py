@@ -78,6 +78,25 @@ def test_static_options_are_part_of_the_program():
     assert draw(Visibility(QUERIES, KEYS, causal=False)).all()
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        dict(window=2, segments=jnp.array([[0, 0, 1, 1, 1]])),
+        dict(causal=False, window=2, valid=VALID),
+        dict(prefix_length=2),
+    ],
+)
+def test_places_are_positions_that_are_known_when_a_program_is_compiled(options):
+    value = Visibility.of_places(S, **options)
+    named = {"segments": ("query_segments", "key_segments"), "valid": ("key_valid",)}
+    given = {key: x for name, x in options.items() for key in named.get(name, (name,))}
+    expected = visible(KEYS, KEYS, **given)
+    np.testing.assert_array_equal(value.draw(), expected)
+    assert value.by_place and jax.tree.map(lambda x: x, value).by_place
+    assert not value.of_queries(0, 2).by_place and not Visibility(KEYS, KEYS).by_place
+
+
 @EVERY
 def test_a_part_of_the_queries_is_a_part_of_the_drawing(options):
     value = Visibility(QUERIES, KEYS, **options)
