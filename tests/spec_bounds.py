@@ -141,7 +141,7 @@ TABLE = {
         random=((-TINY, ABOVE_ONE), (0, 0.2)),
     ),
     SpanCorruption: dict(density=OPEN_RATE, mean_length=AT_LEAST_ONE),
-    LossSpec: dict(label_smoothing=RATE, z_loss=((-TINY,), (0, 3e38))),
+    LossSpec: dict(label_smoothing=RATE, z_loss=((-TINY,), (0, 3e38)), chunk=COUNT_OR_NONE),
     AdamW: BETAS | dict(epsilon=POSITIVE),
     Adam: BETAS | dict(epsilon=POSITIVE),
     Adafactor: dict(decay_rate=OPEN_RATE, clipping_threshold=POSITIVE_OR_NONE, factored_from=COUNT),
@@ -163,6 +163,7 @@ TABLE = {
     TrainingSpec: dict(
         steps=COUNT,
         batch_size=COUNT,
+        microbatches=((0, -1), (1, 16)),
         log_every=COUNT,
         evaluate_every=COUNT,
         checkpoint_every=COUNT,

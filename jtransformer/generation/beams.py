@@ -27,6 +27,7 @@ from jtransformer.functional.sampling import NO_TOKEN
 from jtransformer.generation.decoding import following, prefill
 from jtransformer.generation.inputs import Given, Prompt, check_eos, check_limit, checked_prompt
 from jtransformer.generation.settings import BeamSearch
+from jtransformer.modules.layers import at_least_float32
 from jtransformer.spec import ModelSpec
 
 MOST_LOG_PENALTY = 64.0
@@ -201,7 +202,7 @@ def _begun(plan: Plan, variables: Any, prompt: Prompt) -> State:
     """Reads every prompt once and chooses the first tokens of its beams."""
     logits_BV, cache = prefill(plan.model, variables, prompt, limit=plan.limit)
     B, W = logits_BV.shape[0], plan.search.width
-    sums = jnp.full((B, W), -jnp.inf, jnp.promote_types(logits_BV.dtype, jnp.float32))
+    sums = jnp.full((B, W), -jnp.inf, at_least_float32(logits_BV.dtype))
     none = jnp.full((B, plan.search.best), -jnp.inf, sums.dtype)
     state = State(
         step=jnp.zeros((), jnp.int32),

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jtransformer.generation.inputs import Prompt
-from jtransformer.modules import build, empty_cache
+from jtransformer.modules import ONE_DEVICE, Placement, build, empty_cache
 from jtransformer.spec import DotProduct, Learned, ModelSpec, PrefixDecoder
 
 
@@ -22,7 +22,14 @@ class Next(NamedTuple):
     cache: Any
 
 
-def prefill(model: ModelSpec, variables: Any, prompt: Prompt, *, limit: int) -> Next:
+def prefill(
+    model: ModelSpec,
+    variables: Any,
+    prompt: Prompt,
+    *,
+    limit: int,
+    placement: Placement = ONE_DEVICE,
+) -> Next:
     """Reads all prompts in one call; an encoder runs here and never again.
 
     The cache has room for the prompt and what is added, but for the last token, which nothing
@@ -45,7 +52,7 @@ def prefill(model: ModelSpec, variables: Any, prompt: Prompt, *, limit: int) -> 
     prefix = None
     if isinstance(model.stack, PrefixDecoder):
         prefix = T if valid is None else jnp.sum(valid, axis=1, dtype=jnp.int32)
-    output: Any = build(model).apply(
+    output: Any = build(model, placement).apply(
         variables,
         prompt.tokens,
         valid=valid,
@@ -70,7 +77,14 @@ def _has_rings(model: ModelSpec) -> bool:
     return all(of_layer) if model.scan_layers else any(of_layer)
 
 
-def following(model: ModelSpec, variables: Any, tokens: Int[Array, " B"], cache: Any) -> Next:
+def following(
+    model: ModelSpec,
+    variables: Any,
+    tokens: Int[Array, " B"],
+    cache: Any,
+    *,
+    placement: Placement = ONE_DEVICE,
+) -> Next:
     """Reads one more token of every row."""
-    output: Any = build(model).apply(variables, tokens[:, None], cache=cache)
+    output: Any = build(model, placement).apply(variables, tokens[:, None], cache=cache)
     return Next(output.logits[:, 0], output.cache)

@@ -16,6 +16,8 @@ from jtransformer.functional.sampling import NO_TOKEN
 from jtransformer.generation.decoding import following, prefill
 from jtransformer.generation.inputs import Prompt
 from jtransformer.generation.settings import Sampling
+from jtransformer.modules import ONE_DEVICE, Placement
+from jtransformer.modules.layers import at_least_float32
 from jtransformer.spec import ModelSpec
 
 
@@ -29,6 +31,7 @@ class Plan(NamedTuple):
         eos: The token that ends a row; None is none.
         pad: What a row is filled with behind its end.
         logits: Whether the logits of every step are kept.
+        placement: Where activations lie.
     """
 
     model: ModelSpec
@@ -37,6 +40,7 @@ class Plan(NamedTuple):
     eos: int | None
     pad: int
     logits: bool
+    placement: Placement = ONE_DEVICE
 
 
 class State(NamedTuple):
@@ -73,9 +77,11 @@ def begin(plan: Plan, variables: Any, prompt: Prompt, keys: PRNGKeyArray | None)
         prompt: The prompts.
         keys: A key for every row; None at temperature 0.
     """
-    logits_BV, cache = prefill(plan.model, variables, prompt, limit=plan.limit)
+    logits_BV, cache = prefill(
+        plan.model, variables, prompt, limit=plan.limit, placement=plan.placement
+    )
     B, V = logits_BV.shape
-    raised = jnp.promote_types(logits_BV.dtype, jnp.float32)
+    raised = at_least_float32(logits_BV.dtype)
     state = State(
         step=jnp.zeros((), jnp.int32),
         cache=cache,
@@ -99,7 +105,9 @@ def advance(
 
     def step(state: State) -> State:
         # No row with an end is read again, so that what this stores for it does not matter.
-        logits_BV, cache = following(plan.model, variables, state.newest, state.cache)
+        logits_BV, cache = following(
+            plan.model, variables, state.newest, state.cache, placement=plan.placement
+        )
         return _chosen(plan, state._replace(cache=cache), logits_BV, keys)
 
     return jax.lax.while_loop(goes_on, step, state)

@@ -16,6 +16,7 @@ from jtransformer.modules.context import Mask, Own, Shared, seen
 from jtransformer.modules.convert import unstack_layers
 from jtransformer.modules.initial import LAYER
 from jtransformer.modules.parts import Part
+from jtransformer.modules.placement import Placement
 from jtransformer.modules.transformer import Output, build
 from jtransformer.spec import ModelSpec
 
@@ -103,7 +104,8 @@ def observe(
         return next_call(*args, **kwargs)
 
     with nn.intercept_methods(looking):
-        output = build(spec).apply({"params": parameters}, tokens, **inputs, intermediates=names)
+        model = build(spec, Placement(kernels=False))
+        output = model.apply({"params": parameters}, tokens, **inputs, intermediates=names)
     assert isinstance(output, Output)
     return Observed(output, tuple(calls))
 

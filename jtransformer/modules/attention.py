@@ -5,12 +5,17 @@ keys, see `jtransformer.functional.query_key_norms`; relative vectors, Shaw et a
 https://arxiv.org/abs/1803.02155.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
+import jax
 from jaxtyping import Array, Float
 
 from jtransformer import functional as F
+from jtransformer.functional.tpu_attention import KEPT
+from jtransformer.modules.casting import entering, rounded
 from jtransformer.modules.context import LayerCache, Own, Shared, View, seen
 from jtransformer.modules.dropping import drop_at
 from jtransformer.modules.layers import Kernel, Parameterised, Scale, Table
@@ -46,18 +51,27 @@ class Attention(Parameterised):
     windowed: bool | None
     with_weights: bool
 
-    def project(self, name: str, x: Array, *shape: int) -> Array:
-        """Multiplies with a matrix of queries, keys, values or a latent."""
-        spec = self.spec
-        kernel = Kernel(spec, (x.shape[-1], *shape), bias=spec.qkv_bias, name=name)()
-        return F.linear(x, *kernel)
+    def kernel(
+        self, name: str, shape: tuple[int, ...], *, axes: int = 1, bias: bool = False
+    ) -> tuple[Array, Array | None]:
+        """Returns a kernel and its bias, or None."""
+        precision = self.spec.precision.attention
+        return Kernel(self.spec, shape, axes=axes, bias=bias, precision=precision, name=name)()
 
-    def joined(self, heads: Array) -> Array:
+    def project(self, shared: Shared, name: str, x: Array, *shape: int) -> Array:
+        """Multiplies with a matrix of queries, keys, values or a latent, which has no heads."""
+        spec = self.spec
+        place = shared.placement
+        kernel = self.kernel(name, (x.shape[-1], *shape), bias=spec.qkv_bias)
+        out = F.linear(x, *kernel, rows=place.rows)
+        return place.heads(out) if len(shape) == 2 else place.stream(out)
+
+    def joined(self, shared: Shared, heads: Array) -> Array:
         """Brings heads back to the stream."""
         spec, (N, Hv) = self.spec, heads.shape[-2:]
         shape = (N, Hv, spec.width)
-        kernel = Kernel(spec, shape, axes=2, bias=spec.attention_out_bias, name="out")()
-        return F.linear(heads, *kernel, axes=2)
+        kernel = self.kernel("out", shape, axes=2, bias=spec.attention_out_bias)
+        return F.linear(heads, *kernel, axes=2, rows=shared.placement.rows)
 
     def normed(self, name: str, heads: Array) -> Array:
         """Normalises queries or keys, where the spec says so."""
@@ -70,6 +84,22 @@ class Attention(Parameterised):
             return F.head_norm(heads, scale, epsilon=epsilon)
         scale = Scale(self.spec, heads.shape[-2:], name=f"{name}_norm")()
         return F.width_norm(heads, scale, epsilon=epsilon)
+
+    def attending(self, attend: Callable[..., Array]) -> Callable[..., Array]:
+        """Makes the backward pass compute again what attention forms, where the spec says so."""
+        spec = self.spec
+        if spec.rematerialize != "attention":
+            return attend
+
+        # A kernel forms no weights: what it has read is kept, or it would run twice.
+        policy = jax.checkpoint_policies.save_only_these_names(KEPT)
+
+        def attended(*arrays: Array, **options: Any) -> Array:
+            function = functools.partial(attend, **options)
+            again = jax.checkpoint(function, prevent_cse=not spec.scan_layers, policy=policy)
+            return again(*arrays)
+
+        return attended
 
     def drops(self, shared: Shared, own: Own, name: str) -> dict[str, Any]:
         """Returns the arguments of dropout on the weights."""
@@ -90,9 +120,9 @@ class DotProductAttention(Attention):
     def __call__(self, x: Float[Array, "B T D"], shared: Shared, own: Own) -> Attended:
         spec = self.spec
         plan = position_plan(spec, causal=self.part.causal)
-        q = self.normed("query", self.project("query", x, spec.heads, spec.H))
-        k = self.normed("key", self.project("key", x, spec.K, spec.H))
-        v = self.project("value", x, spec.K, spec.Hv)
+        q = self.normed("query", self.project(shared, "query", x, spec.heads, spec.H))
+        k = self.normed("key", self.project(shared, "key", x, spec.K, spec.H))
+        v = self.project(shared, "value", x, spec.K, spec.Hv)
         if plan.turn is not None:
             q, k = plan.turn(q, shared.positions), plan.turn(k, shared.positions)
         cache = read = None
@@ -104,12 +134,13 @@ class DotProductAttention(Attention):
         view = seen(spec, self.part, self.windowed, shared=shared, own=own, read=read)
         if plan.distances:
             heads = self.with_distances((q, k, v), view, shared, own)
-            return Attended(self.joined(heads), cache, None)
+            return Attended(self.joined(shared, heads), cache, None)
         options: dict[str, Any] = score_options(spec) | {"mask": view.mask, "bias": view.bias}
         drops = self.drops(shared, own, "attention")
-        heads = F.dot_product_attention(q, k, v, **options, **drops, heads_on=own.heads_on)
+        attend = self.attending(shared.placement.attend)
+        heads = attend(q, k, v, **options, **drops, heads_on=own.heads_on)
         weights = F.attention_weights(q, k, **options) if self.with_weights else None
-        return Attended(self.joined(heads), cache, weights)
+        return Attended(self.joined(shared, heads), cache, weights)
 
     def with_distances(
         self, heads: tuple[Array, Array, Array], view: View, shared: Shared, own: Own
@@ -118,10 +149,11 @@ class DotProductAttention(Attention):
         spec, distances = self.spec, self.spec.position
         assert isinstance(distances, Shaw) and isinstance(spec.attention, DotProduct)
         rows = 2 * distances.max_distance + 1
-        tables = [Table(spec, rows, spec.H, name="key_distance")()]
+        precision = spec.precision.attention
+        tables = [rounded(Table(spec, rows, spec.H, name="key_distance")(), precision)]
         if distances.values:
-            tables.append(Table(spec, rows, spec.Hv, name="value_distance")())
-        return F.relative_attention(
+            tables.append(rounded(Table(spec, rows, spec.Hv, name="value_distance")(), precision))
+        return self.attending(F.relative_attention)(
             *heads,
             *tables,
             query_positions=shared.positions,
@@ -150,31 +182,33 @@ class CrossAttention(Attention):
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"], shared: Shared, own: Own) -> Attended:
         spec = self.spec
-        q = self.normed("query", self.project("query", x, spec.heads, spec.H))
-        k, v, cache = self.memory(shared.memory, own.cache)
+        q = self.normed("query", self.project(shared, "query", x, spec.heads, spec.H))
+        k, v, cache = self.memory(shared, own.cache)
         k, v = k.astype(x.dtype), v.astype(x.dtype)
         options: dict[str, Any] = score_options(spec) | {"mask": shared.memory_mask}
-        heads = F.dot_product_attention(
-            q, k, v, **options, **self.drops(shared, own, "cross_attention")
-        )
+        attend = self.attending(shared.placement.attend)
+        heads = attend(q, k, v, **options, **self.drops(shared, own, "cross_attention"))
         weights = F.attention_weights(q, k, **options) if self.with_weights else None
-        return Attended(self.joined(heads), cache, weights)
+        return Attended(self.joined(shared, heads), cache, weights)
 
     def memory(
-        self, memory: Array | None, cache: LayerCache | None
+        self, shared: Shared, cache: LayerCache | None
     ) -> tuple[Array, Array, tuple[Array, Array] | None]:
         """Returns keys and values of the memory, and what a cache keeps of them.
 
         Args:
-            memory: Last states of the encoder; None where the cache has their keys and values.
+            shared: Has the last states of the encoder; None where the cache has their keys and
+                values.
             cache: The cache of the layer; None without one.
         """
+        memory = shared.memory
         kept = None if cache is None else (cache.memory_k, cache.memory_v)
         if memory is None:
             assert kept is not None and kept[0] is not None and kept[1] is not None
             return kept[0], kept[1], (kept[0], kept[1])
-        k = self.normed("key", self.project("key", memory, self.spec.K, self.spec.H))
-        v = self.project("value", memory, self.spec.K, self.spec.H)
+        memory = entering(self.spec, "attention", memory)
+        k = self.normed("key", self.project(shared, "key", memory, self.spec.K, self.spec.H))
+        v = self.project(shared, "value", memory, self.spec.K, self.spec.H)
         if kept is None or kept[0] is None or kept[1] is None:
             return k, v, None
         # They are read as they are stored, in the first call as in later ones.

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from jtransformer import functional as F
 from jtransformer.modules.attention import Attended, Attention, DotProductAttention, inner_epsilon
 from jtransformer.modules.context import Own, Shared, seen
-from jtransformer.modules.layers import Kernel, Scale
+from jtransformer.modules.layers import Scale
 from jtransformer.modules.positions import position_plan
 from jtransformer.spec import DotProduct, LatentAttention, LinearAttention, ModelSpec
 
@@ -26,15 +26,16 @@ class LinearSelfAttention(Attention):
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"], shared: Shared, own: Own) -> Attended:
         spec = self.spec
-        q = self.project("query", x, spec.heads, spec.H)
-        k, v = (self.project(name, x, spec.K, spec.H) for name in ("key", "value"))
+        q = self.project(shared, "query", x, spec.heads, spec.H)
+        k, v = (self.project(shared, name, x, spec.K, spec.H) for name in ("key", "value"))
         if own.cache is None:
             causal, valid = self.part.causal, shared.valid
-            heads = F.linear_attention(q, k, v, causal=causal, key_valid=valid)
-            return Attended(self.joined(heads), None, None)
+            attend = self.attending(F.linear_attention)
+            heads = attend(q, k, v, causal=causal, key_valid=valid)
+            return Attended(self.joined(shared, heads), None, None)
         assert isinstance(own.cache.state, F.LinearAttentionState)
         state, heads = F.linear_attention_step(own.cache.state, q, k, v, key_valid=shared.valid)
-        return Attended(self.joined(heads), state, None)
+        return Attended(self.joined(shared, heads), state, None)
 
 
 class LatentSelfAttention(Attention):
@@ -45,12 +46,14 @@ class LatentSelfAttention(Attention):
         spec, kind = self.spec, self.spec.attention
         assert isinstance(kind, LatentAttention)
         C, N = kind.latent_width, spec.heads
-        q = self.project("query", x, N, spec.H)
+        q = self.project(shared, "query", x, N, spec.H)
         scale = Scale(spec, (C,), name="latent_norm")
-        latent = F.rms_norm(self.project("latent", x, C), scale(), epsilon=inner_epsilon(spec))
+        latent = F.rms_norm(
+            self.project(shared, "latent", x, C), scale(), epsilon=inner_epsilon(spec)
+        )
         q_rotary, k_rotary = self.rotary(x, shared)
-        w_k, _ = Kernel(spec, (C, N, spec.H), name="key")()
-        w_v, _ = Kernel(spec, (C, N, spec.Hv), name="value")()
+        w_k, _ = self.kernel("key", (C, N, spec.H))
+        w_v, _ = self.kernel("value", (C, N, spec.Hv))
         cache = read = None
         if own.cache is not None:
             assert isinstance(own.cache.state, F.KVCache)
@@ -74,6 +77,7 @@ class LatentSelfAttention(Attention):
             mask=view.mask,
             bias=view.bias,
             form=cheaper_form(q.shape[1], latent.shape[1], spec),
+            attend=self.attending(shared.placement.attend),
             **self.drops(shared, own, "attention"),
         )
         weights = None
@@ -83,7 +87,7 @@ class LatentSelfAttention(Attention):
                 turned = jnp.broadcast_to(k_rotary[:, :, None], (*k.shape[:3], k_rotary.shape[-1]))
                 q, k = jnp.concatenate([q, q_rotary], -1), jnp.concatenate([k, turned], -1)
             weights = F.attention_weights(q, k, mask=view.mask, bias=view.bias)
-        return Attended(self.joined(heads), cache, weights)
+        return Attended(self.joined(shared, heads), cache, weights)
 
     def rotary(self, x: Array, shared: Shared) -> tuple[Array | None, Array | None]:
         """Returns the turned channels of the queries and of the one key that heads share."""
@@ -92,8 +96,8 @@ class LatentSelfAttention(Attention):
         Hr = spec.attention.rotary_width
         if Hr is None or plan.turn is None:
             return None, None
-        q = self.project("query_rotary", x, spec.heads, Hr)
-        k = self.project("key_rotary", x, Hr)[:, :, None]
+        q = self.project(shared, "query_rotary", x, spec.heads, Hr)
+        k = self.project(shared, "key_rotary", x, Hr)[:, :, None]
         return plan.turn(q, shared.positions), plan.turn(k, shared.positions)[:, :, 0]
 
 

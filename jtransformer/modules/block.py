@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from jtransformer import functional as F
 from jtransformer.modules.attention import Attended, CrossAttention
 from jtransformer.modules.attention_kinds import self_attention
+from jtransformer.modules.casting import entering
 from jtransformer.modules.context import LayerCache, Own, Shared
 from jtransformer.modules.dropping import Drop, drop_at
 from jtransformer.modules.layers import FeedForward, Norm, branch_scale
@@ -58,10 +59,10 @@ class Block(nn.Module):
         sublayers = self.sublayers(shared, own, kept, caches)
         if self.spec.sublayers == "sequential":
             for name, sublayer in sublayers.items():
-                x = self.wired(name, sublayer, x, shared, own)
+                x = shared.placement.stream(self.wired(name, sublayer, x, shared, own))
                 self.keep(kept, f"{name}/stream", x)
         else:
-            x = self.wired_together(sublayers, x, shared, own)
+            x = shared.placement.stream(self.wired_together(sublayers, x, shared, own))
         self.keep(kept, "stream", x)
         cache = None
         if own.cache is not None:
@@ -84,7 +85,8 @@ class Block(nn.Module):
         def attending(name: str, module: nn.Module, given: Shared) -> Sublayer:
             def sublayer(y: Array) -> Array:
                 self.keep(kept, f"{name}/input", y)
-                attended: Attended = module(y, given, own)
+                attended: Attended = module(entering(spec, "attention", y), given, own)
+                attended = attended._replace(out=attended.out.astype(y.dtype))
                 caches[name] = attended.cache
                 self.keep(kept, f"{name}/weights", attended.weights)
                 self.keep(kept, f"{name}/output", attended.out)
@@ -94,7 +96,10 @@ class Block(nn.Module):
 
         def feeding(y: Array) -> Array:
             self.keep(kept, "ffn/input", y)
-            out, activation = FeedForward(spec, name="ffn")(y, self.drop("ffn", "ffn", shared, own))
+            drop = self.drop("ffn", "ffn", shared, own)
+            given = entering(spec, "ffn", y)
+            out, activation = FeedForward(spec, name="ffn")(given, drop, shared.placement)
+            out = out.astype(y.dtype)
             self.keep(kept, "ffn/activation", activation)
             self.keep(kept, "ffn/output", out)
             return out

@@ -1,6 +1,7 @@
 """What the layers of a stack are given: what all share, and what is each one's own.
 
-Everything here passes through `nn.scan` and `nn.remat`: arrays in tuples, nothing static.
+Everything here passes through `nn.scan` and `nn.remat`: arrays in tuples, and a placement, which
+has none and is static to both.
 """
 
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from jaxtyping import Array
 from jtransformer import functional as F
 from jtransformer.modules.dropping import Dropping
 from jtransformer.modules.parts import Part
+from jtransformer.modules.placement import Placement
 from jtransformer.modules.positions import position_plan
 from jtransformer.spec import DotProduct, ModelSpec
 
@@ -58,6 +60,7 @@ class Shared(NamedTuple):
         memory: Last states of the encoder, `B S D`; None where they are in the caches.
         memory_mask: Which of them each token sees.
         dropping: What is dropped; None is nothing.
+        placement: Where activations lie.
     """
 
     positions: Array
@@ -69,6 +72,7 @@ class Shared(NamedTuple):
     memory: Array | None
     memory_mask: F.Visibility | None
     dropping: Dropping | None
+    placement: Placement
 
 
 class Own(NamedTuple):

@@ -23,7 +23,8 @@ class Dropping(NamedTuple):
     """What a call drops.
 
     Attributes:
-        key: The key of all its dropout.
+        key: The key of all its dropout; or one for each row, and then a row loses the same
+            whatever rows are beside it.
         rates: Rates in the place of those of the spec; None is those.
     """
 

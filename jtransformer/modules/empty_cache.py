@@ -33,7 +33,7 @@ def empty_cache(
     capacity: int,
     chunk: int | None = None,
     source_length: int | None = None,
-    dtype: DTypeLike = jnp.float32,
+    dtype: DTypeLike | None = None,
 ) -> DecodingCache:
     """Makes the cache from which decoding starts.
 
@@ -44,7 +44,8 @@ def empty_cache(
         chunk: Makes rings of the layers with a window, which take so many tokens a call at most;
             None gives every layer `capacity` slots.
         source_length: Tokens of a source, padding included; where there is an encoder.
-        dtype: What keys and values are stored in; sums are kept in float32 at least.
+        dtype: What keys and values are stored in; None is the type in which attention is computed.
+            Sums are kept in float32 at least.
 
     Raises:
         ValueError: If the model does not decode, its positions end before the capacity, a size
@@ -52,6 +53,7 @@ def empty_cache(
     """
     _check_cache(model, B, capacity, chunk, source_length)
     part = parts_of(model).main
+    dtype = model.precision.attention if dtype is None else dtype
     layers = tuple(
         _layer_cache(
             model,

@@ -8,11 +8,14 @@ Gemma Team 2024, sec. 2, https://arxiv.org/abs/2408.00118; pooled embeddings, Re
 
 from typing import NamedTuple
 
+import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jtransformer import functional as F
-from jtransformer.modules.layers import Bias, Kernel, Norm, at_least_float32
+from jtransformer.modules.casting import entering, rounded
+from jtransformer.modules.layers import Bias, Kernel, Norm, Table, at_least_float32
+from jtransformer.modules.placement import ONE_DEVICE, Placement
 from jtransformer.spec import Classifier, Embedder, Encoder, ModelSpec, Tagger, TokenHead
 from jtransformer.spec.heads import Pooling
 
@@ -33,6 +36,7 @@ def read(
     *,
     table: Float[Array, "V D"],
     valid: Bool[Array, "B T"] | None,
+    placement: Placement,
 ) -> HeadOutput:
     """Computes what the head of a model returns, made in the module that is being called.
 
@@ -41,45 +45,77 @@ def read(
         hidden: The last states.
         table: The embedding table, which a tied head reads.
         valid: False at padding, which is never pooled.
+        placement: Where the scores of tokens lie.
     """
     head, pooled = spec.head, None
+    hidden = entering(spec, "head", hidden)
     if isinstance(head, Classifier | Embedder):
         pooled = pool(hidden, valid, head.pooling)
     if isinstance(spec.stack, Encoder) and spec.stack.pooler:
         first = pool(hidden, valid, "first")
-        dense = Kernel(spec, (spec.width, spec.width), bias=True, name="pooler")
-        pooled = jnp.tanh(F.linear(first, *dense()))
+        dense = _kernel(spec, "pooler", (spec.width, spec.width), bias=True)
+        pooled = jnp.tanh(F.linear(first, *dense))
     match head:
         case TokenHead():
-            return HeadOutput(_token_logits(spec, head, hidden, table), pooled)
+            return HeadOutput(_token_logits(spec, hidden, table, placement), pooled)
         case Classifier(classes=classes):
             assert pooled is not None
-            kernel = Kernel(spec, (spec.width, classes), bias=True, name="head")
-            return HeadOutput(F.linear(pooled, *kernel()), pooled)
+            kernel = _kernel(spec, "head", (spec.width, classes), bias=True)
+            return HeadOutput(F.linear(pooled, *kernel), pooled)
         case Tagger(classes=classes):
-            kernel = Kernel(spec, (spec.width, classes), bias=True, name="head")
-            return HeadOutput(F.linear(hidden, *kernel()), pooled)
+            kernel = _kernel(spec, "head", (spec.width, classes), bias=True)
+            return HeadOutput(F.linear(hidden, *kernel), pooled)
         case Embedder(embedding_width=width, unit_length=unit_length):
             assert pooled is not None
             if width is not None:
-                pooled = F.linear(pooled, *Kernel(spec, (spec.width, width), name="head")())
+                pooled = F.linear(pooled, *_kernel(spec, "head", (spec.width, width)))
             if unit_length:
                 one = jnp.ones((), pooled.dtype)
                 pooled = F.scale_norm(pooled, one, epsilon=SMALLEST_SQUARE)
             return HeadOutput(None, pooled)
 
 
-def _token_logits(spec: ModelSpec, head: TokenHead, hidden: Array, table: Array) -> Array:
-    D, V = spec.width, spec.vocabulary
+class Scores(nn.Module):
+    """The head of a model that scores tokens, by itself: it reads the parameters of the model.
+
+    Attributes:
+        spec: The model.
+        placement: Where the scores lie.
+    """
+
+    spec: ModelSpec
+    placement: Placement = ONE_DEVICE
+
+    @nn.compact
+    def __call__(self, hidden: Float[Array, "R D"]) -> Float[Array, "R V"]:
+        spec = self.spec
+        table = Table(spec, spec.vocabulary, spec.width, name="embedding")()
+        table = self.placement.table(table)
+        # A place is told for rows and tokens: here each row is one token.
+        hidden = entering(spec, "head", hidden)[:, None]
+        return _token_logits(spec, hidden, table, self.placement)[:, 0]
+
+
+def _kernel(
+    spec: ModelSpec, name: str, shape: tuple[int, int], *, bias: bool = False
+) -> tuple[Array, Array | None]:
+    return Kernel(spec, shape, bias=bias, precision=spec.precision.head, name=name)()
+
+
+def _token_logits(spec: ModelSpec, hidden: Array, table: Array, placement: Placement) -> Array:
+    head, precision = spec.head, spec.precision.head
+    assert isinstance(head, TokenHead)
+    D, V, rows = spec.width, spec.vocabulary, placement.rows
     if head.transform:
-        dense = Kernel(spec, (D, D), bias=True, name="head_transform")
-        hidden = Norm(spec, name="head_norm")(F.gelu(F.linear(hidden, *dense())))
+        dense = _kernel(spec, "head_transform", (D, D), bias=True)
+        hidden = Norm(spec, name="head_norm")(F.gelu(F.linear(hidden, *dense, rows=rows)))
     if head.tied:
-        bias = Bias(spec, V, name="head")() if head.bias else None
+        bias = rounded(Bias(spec, V, name="head")(), precision) if head.bias else None
         scale = D**-0.5 if head.scale_down else None
-        logits = F.readout(hidden, table, bias, scale=scale)
+        logits = F.readout(hidden, rounded(table, precision), bias, scale=scale, rows=rows)
     else:
-        logits = F.linear(hidden, *Kernel(spec, (D, V), bias=head.bias, name="head")())
+        logits = F.linear(hidden, *_kernel(spec, "head", (D, V), bias=head.bias), rows=rows)
+    logits = placement.logits(logits)
     if head.soft_cap is None:
         return logits
     return head.soft_cap * jnp.tanh(logits / head.soft_cap)

@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jtransformer.functional.dropout import has_rows
 from jtransformer.modules.parts import layers_at, stream_factors
 from jtransformer.spec import DynamicTanh, LayerScale, ModelSpec, ReZero, RMSNorm, ScaleNorm
 
@@ -143,12 +144,12 @@ class _Draw(NamedTuple):
     """One parameter of one layer."""
 
     names: tuple[str, ...]
-    size: int
+    shape: tuple[int, ...]
     dtype: Any
     deviation: float
 
 
-def initial_values(model: ModelSpec, key: jax.Array, shapes: Any) -> Any:
+def initial_values(model: ModelSpec, key: jax.Array, shapes: Any, *, flat: bool = True) -> Any:
     """Draws the parameters of a model.
 
     Parameters of one size are drawn in one batch, flat: a generator for each of them, in its
@@ -158,6 +159,8 @@ def initial_values(model: ModelSpec, key: jax.Array, shapes: Any) -> Any:
         model: The model.
         key: Key of the run; the same for every arm.
         shapes: Tree of the parameters' shapes and dtypes.
+        flat: Whether parameters are drawn flat; those that are to lie on several devices are not,
+            since each device then draws its part alone. The values are the same.
 
     Returns:
         The same tree, of arrays.
@@ -172,10 +175,15 @@ def initial_values(model: ModelSpec, key: jax.Array, shapes: Any) -> Any:
         values.append(jnp.full(leaf.shape, start.mean, leaf.dtype))
         if start.deviation:
             layers = leaf.shape[0] if STACKED in names else 1
-            size = math.prod(leaf.shape) // layers
+            shape = leaf.shape[int(STACKED in names) :]
             owned[index] = range(len(draws), len(draws) + layers)
             draws += [
-                _Draw(_in_layer(names, layer), size, leaf.dtype, start.deviation)
+                _Draw(
+                    names=_in_layer(names, layer),
+                    shape=(math.prod(shape),) if flat else shape,
+                    dtype=leaf.dtype,
+                    deviation=start.deviation,
+                )
                 for layer in range(layers)
             ]
     drawn = _drawn(key, draws)
@@ -192,11 +200,11 @@ def _drawn(key: jax.Array, draws: list[_Draw]) -> list[tuple[jax.Array, int]]:
     keys = keys_at(key, [draw.names for draw in draws])
     batches = collections.defaultdict(list)
     for index, draw in enumerate(draws):
-        batches[draw.size, draw.dtype].append(index)
+        batches[draw.shape, draw.dtype].append(index)
     found: dict[int, tuple[jax.Array, int]] = {}
-    for (size, dtype), members in batches.items():
-        normal = functools.partial(jax.random.normal, shape=(size,), dtype=dtype)
-        rows = jax.vmap(normal)(keys[np.asarray(members)])
+    for (shape, dtype), members in batches.items():
+        normal = functools.partial(jax.random.normal, shape=shape, dtype=dtype)
+        rows = jax.lax.optimization_barrier(jax.vmap(normal)(keys[np.asarray(members)]))
         found.update({index: (rows, row) for row, index in enumerate(members)})
     return [found[index] for index in range(len(draws))]
 
@@ -229,15 +237,18 @@ def dropout_key(
     """Returns the key of one dropout, as `keys_at` does for the path of a parameter.
 
     Args:
-        key: Key of the call; None (evaluation) drops nothing.
+        key: Key of the call, or one for each row; None (evaluation) drops nothing.
         rate: Probability of the dropout; without it no key is needed.
         names: Where it is, without the index of the layer.
         layer: Index of the layer, which may be known only when the program runs.
     """
     if key is None or rate == 0:
         return None
-    own = jax.random.fold_in(key, np.uint32(path_word(("dropout", *names))))
-    return own if layer is None else jax.random.fold_in(own, layer)
+    fold_in = jax.random.fold_in
+    if has_rows(key):
+        fold_in = jax.vmap(fold_in, (0, None))
+    own = fold_in(key, np.uint32(path_word(("dropout", *names))))
+    return own if layer is None else fold_in(own, layer)
 
 
 def _layer(path: tuple[str, ...]) -> int:

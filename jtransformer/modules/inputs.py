@@ -8,7 +8,7 @@ from jax.core import Tracer
 from jaxtyping import Array
 
 from jtransformer import functional as F
-from jtransformer.modules.cache import DecodingCache
+from jtransformer.modules.cache import DecodingCache, Step
 from jtransformer.modules.parts import parts_of
 from jtransformer.spec import (
     Classifier,
@@ -36,6 +36,11 @@ class Call(NamedTuple):
     embeddings: Array | None
     source_embeddings: Array | None
     cache: DecodingCache | None
+    ordered: bool = False
+
+    def by_place(self, positions: Array | None, valid: Array | None) -> bool:
+        """Says whether tokens with these positions see one another by their places."""
+        return self.ordered or (positions is None and valid is None)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -202,3 +207,17 @@ def positions_of(T: int, positions: Array | None, valid: Array | None) -> Array:
     if valid is not None:
         return F.token_positions(valid)
     return jnp.arange(T, dtype=jnp.int32)[None]
+
+
+def advanced(call: Call) -> Step:
+    """Counts the tokens of a call with a cache."""
+    assert call.cache is not None
+    source_valid = call.source_valid
+    if source_valid is None and call.source_shape is not None:
+        source_valid = jnp.ones(call.source_shape, bool)
+    return call.cache.advance(
+        call.shape[1],
+        valid=call.valid,
+        source_valid=source_valid,
+        prefix_length=call.prefix_length,
+    )

@@ -3,14 +3,18 @@
 Parameter paths are public: checkpoints, golden files and other people's code refer to them.
 """
 
+from typing import Any
+
 import flax.linen as nn
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from jtransformer import functional as F
+from jtransformer.modules.casting import rounded
 from jtransformer.modules.dropping import NO_DROP, Drop
 from jtransformer.modules.initial import initialiser
+from jtransformer.modules.placement import ONE_DEVICE, Placement
 from jtransformer.spec import (
     DynamicTanh,
     FixedScale,
@@ -34,16 +38,26 @@ class Parameterised(nn.Module):
 
 
 class Kernel(Parameterised):
-    """A kernel and its bias, or None; the first `axes` axes of the kernel are its fan-in."""
+    """A kernel and its bias, or None, as products use them.
+
+    Attributes:
+        shape: Of the kernel.
+        axes: How many of its axes, from the first on, are its fan-in.
+        bias: Whether it has one.
+        precision: The floating-point type of the products.
+    """
 
     shape: tuple[int, ...]
     axes: int = 1
     bias: bool = False
+    precision: str = "float32"
 
     @nn.compact
     def __call__(self) -> tuple[Array, Array | None]:
-        kernel = self.parameter("kernel", self.shape)
-        return kernel, self.parameter("bias", self.shape[self.axes :]) if self.bias else None
+        kernel = rounded(self.parameter("kernel", self.shape), self.precision)
+        if not self.bias:
+            return kernel, None
+        return kernel, rounded(self.parameter("bias", self.shape[self.axes :]), self.precision)
 
 
 class Bias(Parameterised):
@@ -121,13 +135,14 @@ class FeedForward(Parameterised):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "B T D"], drop: Drop = NO_DROP
+        self, x: Float[Array, "B T D"], drop: Drop = NO_DROP, placement: Placement = ONE_DEVICE
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B T F"]]:
         """Computes the sublayer, and what its activation gave before any dropout.
 
         Args:
             x: What it reads.
             drop: Dropout on the hidden units.
+            placement: Where they lie.
         """
         spec = self.spec
         D, Fw = spec.width, spec.ffn_width
@@ -136,19 +151,21 @@ class FeedForward(Parameterised):
 
         def activation(hidden: Array) -> Array:
             # A hidden unit with a gate is zero, or scaled, where its gate is.
-            activations.append(kind.activation(hidden))
+            activations.append(kind.activation(placement.hidden(hidden)))
             return F.dropout(activations[0], rate=drop.rate, key=drop.key)
 
         def weights(name: str, *shape: int) -> tuple[Array, Array | None]:
-            return Kernel(spec, shape, bias=spec.ffn_bias, name=name)()
+            precision = spec.precision.ffn
+            return Kernel(spec, shape, bias=spec.ffn_bias, precision=precision, name=name)()
 
+        options: Any = {"activation": activation, "rows": placement.rows}
         if not kind.gated:
             (w_in, b_in), (w_out, b_out) = weights("in", D, Fw), weights("out", Fw, D)
-            out = F.feed_forward(x, w_in, w_out, b_in, b_out, activation=activation)
+            out = F.feed_forward(x, w_in, w_out, b_in, b_out, **options)
             return out, activations[0]
         w_gate, b_gate = weights("gate", D, Fw)
         w_up, b_up = weights("up", D, Fw)
         w_down, b_down = weights("down", Fw, D)
-        biases = {"b_gate": b_gate, "b_up": b_up, "b_down": b_down}
-        out = F.gated_feed_forward(x, w_gate, w_up, w_down, activation=activation, **biases)
+        options |= {"b_gate": b_gate, "b_up": b_up, "b_down": b_down}
+        out = F.gated_feed_forward(x, w_gate, w_up, w_down, **options)
         return out, activations[0]

@@ -1,11 +1,14 @@
 """A stack: positions, layers in a loop or a scan, and the norm at its end.
 
-Rematerialisation. With "elementwise" the backward pass repeats no matrix product: it keeps the
-result of every one, those of attention over pairs of positions too, and computes norms,
-activations, softmax and dropout again from them (`jax.checkpoint_policies.dots_saveable`; the
-policy that leaves out products with batch axes would compute attention's scores and reads again,
-which are products). With "everything" it keeps the input of each layer alone. Both give the
-numbers of "nothing", since dropout has its keys from arguments.
+Rematerialisation. With "attention" each attention keeps its queries, keys, values and what it read,
+and computes scores, weights and their dropout again (Korthikanti et al. 2022, sec. 5); all else is
+kept. With "elementwise" the backward pass repeats no matrix product: it keeps the result of every
+one, those of attention over pairs of positions too, and computes norms, activations, softmax and
+dropout again from them (`jax.checkpoint_policies.dots_saveable`; the policy that leaves out
+products with batch axes would compute attention's scores and reads again, which are products). A
+kernel for attention keeps no weights, and neither of the two runs it again.
+With "everything" it keeps the input of each layer alone. All give the numbers of "nothing", since
+dropout has its keys from arguments.
 """
 
 from typing import Any, NamedTuple, cast
@@ -16,17 +19,23 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jtransformer import functional as F
+from jtransformer.functional.tpu_attention import KEPT
 from jtransformer.modules.block import Block
+from jtransformer.modules.casting import rounded
 from jtransformer.modules.context import LayerCache, Own, Shared, View, heads_on, windows
 from jtransformer.modules.dropping import Dropping, drop_at
 from jtransformer.modules.intermediates import within
 from jtransformer.modules.layers import Norm, Table
 from jtransformer.modules.parts import Part
+from jtransformer.modules.placement import ONE_DEVICE, Placement
 from jtransformer.modules.positions import position_plan
 from jtransformer.spec import DotProduct, Learned, ModelSpec
 
-POLICIES = {
-    "elementwise": jax.checkpoint_policies.dots_saveable,
+POLICIES: dict[str, Any] = {
+    "elementwise": jax.checkpoint_policies.save_from_both_policies(
+        jax.checkpoint_policies.dots_saveable,
+        jax.checkpoint_policies.save_only_these_names(KEPT),
+    ),
     "everything": jax.checkpoint_policies.nothing_saveable,
 }
 
@@ -43,6 +52,8 @@ class Reads(NamedTuple):
         memory_mask: Which of them each token sees.
         caches: Caches of the layers, as `DecodingCache.layers`; None is none.
         dropping: What is dropped; None is nothing.
+        by_place: Whether tokens see one another by their places; see `Transformer.__call__`.
+        placement: Where activations lie.
     """
 
     positions: Array
@@ -53,6 +64,8 @@ class Reads(NamedTuple):
     memory_mask: F.Visibility | None = None
     caches: Any = None
     dropping: Dropping | None = None
+    placement: Placement = ONE_DEVICE
+    by_place: bool = False
 
 
 class Through(NamedTuple):
@@ -91,17 +104,18 @@ def through(spec: ModelSpec, part: Part, x: Array, reads: Reads, wanted: frozens
         reads: What it reads besides.
         wanted: Names of the intermediates to return, without that of the stack.
     """
-    x = _with_positions(spec, part, x, reads.positions)
+    # Rounded once, behind all that is added up.
+    x = rounded(_with_positions(spec, part, x, reads.positions), spec.precision.stream)
     if spec.embedding_norm:
         x = Norm(spec, name="embedding_norm")(x)
     drop = drop_at(spec, reads.dropping, "embedding", (part.scope, "embedding"))
-    x = F.dropout(x, rate=drop.rate, key=drop.key)
+    x = reads.placement.stream(F.dropout(x, rate=drop.rate, key=drop.key))
     kept = {"embedded": x}
     shared = _shared(spec, part, reads)
     layers = _scan if spec.scan_layers else _loop
     x, caches, inside = layers(spec, part, x, shared, (reads.caches, wanted))
     if spec.has_final_norm:
-        x = kept["final_norm"] = Norm(spec, name="final_norm")(x)
+        x = kept["final_norm"] = reads.placement.stream(Norm(spec, name="final_norm")(x))
     kept |= inside
     return Through(x, caches, {name: kept[name] for name in kept if name in wanted})
 
@@ -137,6 +151,7 @@ def _shared(spec: ModelSpec, part: Part, reads: Reads) -> Shared:
         memory=reads.memory,
         memory_mask=reads.memory_mask,
         dropping=reads.dropping,
+        placement=reads.placement,
     )
     if reads.caches is not None:
         return shared
@@ -145,6 +160,14 @@ def _shared(spec: ModelSpec, part: Part, reads: Reads) -> Shared:
         bias = plan.bias(table, positions, positions)
 
     def visibility(window: int | None) -> F.Visibility:
+        if reads.by_place and reads.prefix_length is None:
+            return F.Visibility.of_places(
+                positions.shape[1],
+                causal=part.causal,
+                window=window,
+                segments=reads.segments,
+                valid=reads.valid,
+            )
         return F.Visibility(
             positions,
             positions,
@@ -169,7 +192,7 @@ def _shared(spec: ModelSpec, part: Part, reads: Reads) -> Shared:
 
 
 def _block(spec: ModelSpec, *, is_scanned: bool) -> Any:
-    if spec.rematerialize == "nothing":
+    if spec.rematerialize not in POLICIES:
         return Block
     # In a loop of XLA's nothing can be merged, so that barriers would only cost time.
     return nn.remat(Block, policy=POLICIES[spec.rematerialize], prevent_cse=not is_scanned)

@@ -12,18 +12,20 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int
 
 from jtransformer import functional as F
+from jtransformer.functional.dropout import DropoutKey
 from jtransformer.modules import heads
 from jtransformer.modules.cache import DecodingCache, Step
 from jtransformer.modules.context import memory_mask
 from jtransformer.modules.dropping import DropoutRates, Dropping
 from jtransformer.modules.initial import initial_values
-from jtransformer.modules.inputs import Call, check_call, positions_of
+from jtransformer.modules.inputs import Call, advanced, check_call, positions_of
 from jtransformer.modules.intermediates import wanted, within
 from jtransformer.modules.layers import Table
 from jtransformer.modules.parts import Part, parts_of
+from jtransformer.modules.placement import ONE_DEVICE, Placement
 from jtransformer.modules.stack import Reads, Stack, through
 from jtransformer.spec import Encoder, EncoderDecoder, ModelSpec, PrefixDecoder
 
@@ -51,9 +53,15 @@ class Output(NamedTuple):
 
 
 class Transformer(nn.Module):
-    """A model as its spec says; built by `jtransformer.modules.build`."""
+    """A model as its spec says; built by `jtransformer.modules.build`.
+
+    Attributes:
+        spec: What it is.
+        placement: Where its activations lie.
+    """
 
     spec: ModelSpec
+    placement: Placement = ONE_DEVICE
 
     @nn.nowrap
     def init(
@@ -82,7 +90,8 @@ class Transformer(nn.Module):
         if isinstance(self.spec.stack, PrefixDecoder):
             given["prefix_length"] = jnp.zeros((), jnp.int32)
         shapes = jax.eval_shape(super().init, {"params": key}, tokens, **given)
-        return {"params": initial_values(self.spec, key, shapes["params"])}
+        flat = self.placement.mesh is None
+        return {"params": initial_values(self.spec, key, shapes["params"], flat=flat)}
 
     @nn.compact
     def __call__(
@@ -101,7 +110,8 @@ class Transformer(nn.Module):
         embeddings: Float[Array, "B T D"] | None = None,
         source_embeddings: Float[Array, "B S D"] | None = None,
         cache: DecodingCache | None = None,
-        key: PRNGKeyArray | None = None,
+        ordered: bool = False,
+        key: DropoutKey | None = None,
         dropout_rates: DropoutRates | None = None,
         intermediates: Sequence[str] = (),
     ) -> Output:
@@ -125,7 +135,12 @@ class Transformer(nn.Module):
             embeddings: Continuous inputs in the place of the rows that tokens look up.
             source_embeddings: The same, in the place of `source`.
             cache: What earlier calls left, from `empty_cache`.
-            key: Key of the dropout; None is evaluation, which drops nothing.
+            ordered: Promises that in each row, or each document of it, the real tokens lie one
+                behind the other as their positions count; so do those of `jtransformer.data`. What
+                a token sees is then told by its place, which kernels for attention need: real
+                tokens see the same, padding sees other tokens. No promise is needed where neither
+                positions nor padding are given.
+            key: Key of the dropout, or one for each row; None is evaluation, which drops nothing.
             dropout_rates: In the place of those of the spec that are not 0.
             intermediates: Names of values to return, or patterns of them; see
                 `jtransformer.modules.intermediates`.
@@ -147,6 +162,7 @@ class Transformer(nn.Module):
             embeddings=embeddings,
             source_embeddings=source_embeddings,
             cache=cache,
+            ordered=ordered,
         )
         dropping = None if key is None else Dropping(key, dropout_rates)
         return self.answer(call, dropping, wanted(self.spec, intermediates, call))
@@ -156,18 +172,26 @@ class Transformer(nn.Module):
         spec, (encoder, main) = self.spec, parts_of(self.spec)
         check_call(spec, call)
         table_VD = Table(spec, spec.vocabulary, spec.width, name="embedding")()
+        table_VD = self.placement.table(table_VD)
         kept: dict[str, Array] = {}
         memory = None
         if encoder is not None and call.source_shape is not None:
             x = self.source_embedded(call, table_VD)
             positions = positions_of(x.shape[1], call.source_positions, call.source_valid)
-            reads = Reads(positions, call.source_valid, call.source_segments, dropping=dropping)
+            reads = Reads(
+                positions,
+                call.source_valid,
+                call.source_segments,
+                dropping=dropping,
+                placement=self.placement,
+                by_place=call.by_place(call.source_positions, call.source_valid),
+            )
             memory, _ = self.passed(encoder, x, reads, names, kept)
         step = None if call.cache is None else advanced(call)
         x = self.embedded(call, table_VD)
-        reads = reads_of(call, step, memory, dropping)
+        reads = reads_of(call, step, memory, dropping)._replace(placement=self.placement)
         hidden, caches = self.passed(main, x, reads, names, kept)
-        found = heads.read(spec, hidden, table=table_VD, valid=call.valid)
+        found = heads.read(spec, hidden, table=table_VD, valid=call.valid, placement=self.placement)
         return Output(
             logits=found.logits,
             hidden=hidden,
@@ -212,6 +236,7 @@ class Transformer(nn.Module):
         if not spec.stack.share_embedding:
             rows = spec.source_vocabulary
             table_VD = Table(spec, rows, spec.width, name="source_embedding")()
+            table_VD = self.placement.table(table_VD)
         return self.scaled(call.source, call.source_embeddings, table_VD)
 
     def scaled(self, tokens: Array | None, rows: Array | None, table_VD: Array) -> Array:
@@ -220,20 +245,6 @@ class Transformer(nn.Module):
             assert tokens is not None
             return F.embed(tokens, table_VD, scale=scale)
         return rows if scale is None else rows * jnp.asarray(scale, rows.dtype)
-
-
-def advanced(call: Call) -> Step:
-    """Counts the tokens of a call with a cache."""
-    assert call.cache is not None
-    source_valid = call.source_valid
-    if source_valid is None and call.source_shape is not None:
-        source_valid = jnp.ones(call.source_shape, bool)
-    return call.cache.advance(
-        call.shape[1],
-        valid=call.valid,
-        source_valid=source_valid,
-        prefix_length=call.prefix_length,
-    )
 
 
 def reads_of(
@@ -258,6 +269,7 @@ def reads_of(
             memory=memory,
             memory_mask=mask,
             dropping=dropping,
+            by_place=call.by_place(call.positions, call.valid),
         )
     return Reads(
         step.positions,
@@ -270,6 +282,11 @@ def reads_of(
     )
 
 
-def build(model: ModelSpec) -> Transformer:
-    """Returns the linen module of a spec; `.init(key, tokens)`, `.apply(variables, tokens)`."""
-    return Transformer(model)
+def build(model: ModelSpec, placement: Placement = ONE_DEVICE) -> Transformer:
+    """Returns the linen module of a spec; `.init(key, tokens)`, `.apply(variables, tokens)`.
+
+    Args:
+        model: What it is.
+        placement: Where its activations lie; they have their places under `jax.jit` alone.
+    """
+    return Transformer(model, placement)

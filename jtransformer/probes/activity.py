@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 from jtransformer import functional as F
 from jtransformer.functional import activations
 from jtransformer.modules.apart import LayerCall, looped, observe
+from jtransformer.modules.casting import entering, rounded
 from jtransformer.modules.initial import LAYER
 from jtransformer.modules.parts import Part
 from jtransformer.probes.sites import (
@@ -180,9 +181,13 @@ def _of_stack(
     if kind.activation in CUT_OFF:
         silent = _stacked(silent_units(x, counted) for x in values("ffn/activation"))
     if model.gated:
+        given = [entering(model, "ffn", x) for x in values("ffn/input")]
+        own = jax.tree.map(
+            lambda x: rounded(x, model.precision.ffn), [layer["ffn"]["gate"] for layer in layers]
+        )
         gates = [
-            F.linear(x, own["ffn"]["gate"]["kernel"], own["ffn"]["gate"].get("bias"))
-            for x, own in zip(values("ffn/input"), layers, strict=True)
+            F.linear(x, gate["kernel"], gate.get("bias"))
+            for x, gate in zip(given, own, strict=True)
         ]
         saturated = jnp.stack(
             [saturated_fraction(x, counted, activation=kind.activation) for x in gates]

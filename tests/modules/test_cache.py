@@ -26,6 +26,7 @@ from jtransformer.spec import (
     Encoder,
     Learned,
     LinearAttention,
+    Precision,
     PrefixDecoder,
 )
 
@@ -176,6 +177,10 @@ def test_bfloat16_halves_the_bytes_and_sums_stay_wide():
     for name in ("decoder", "latent", "encoder_decoder"):
         wide, narrow = (cache_of(KINDS[name], dtype=x) for x in (jnp.float32, jnp.bfloat16))
         assert wide.nbytes == 2 * narrow.nbytes
+        # By itself a cache has the type in which attention is computed.
+        rounded = changed(KINDS[name], precision=Precision(attention="bfloat16"))
+        assert cache_of(rounded).nbytes == narrow.nbytes
+        assert cache_of(rounded, dtype=jnp.float32).nbytes == cache_of(KINDS[name]).nbytes
     assert cache_of(KINDS["linear"], dtype=jnp.bfloat16).layers[0].state.sums.dtype == jnp.float32
 
 

@@ -169,3 +169,34 @@ def test_weights_that_are_returned_are_those_before_the_dropout(key):
     weights = outputs(spec, key, ["layer_0/attention/weights"], key=key)
     np.testing.assert_allclose(weights["layer_0/attention/weights"].sum(-1), 1, atol=1e-5)
     assert weights["layer_0/attention/weights"].shape[-2:] == (T, T)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        changed(dropout=Dropout(**dict.fromkeys(PLACES, RATE))),
+        changed(STACKS["two_scanned"], dropout=Dropout(**dict.fromkeys(PLACES, RATE))),
+        pytest.param(
+            changed(VARIANTS["deepnorm"], dropout=Dropout(attention=RATE, residual=RATE)),
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["decoder", "two stacks, scanned", "shaw"],
+)
+def test_with_a_key_for_each_row_a_row_loses_the_same_whatever_is_beside_it(key, spec):
+    keys = jax.random.split(key, 2)
+    tokens, given = tokens_of(key), needed(spec, key)
+    apply, variables = model_of(spec).apply, drawn(spec)
+
+    def of_rows(rows):
+        own = {name: value[rows] for name, value in given.items()}
+        return apply(variables, tokens[rows], key=keys[rows], **own).logits
+
+    both = of_rows(np.array([0, 1]))
+    swapped, again = of_rows(np.array([1, 0])), of_rows(np.array([1, 1]))
+    np.testing.assert_allclose(swapped[::-1], both, atol=1e-5)
+    np.testing.assert_allclose(again, jnp.stack([both[1], both[1]]), atol=1e-5)
+    # Rows that hold the same tokens lose other entries.
+    same = {name: value[np.array([0, 0])] for name, value in given.items()}
+    alike = apply(variables, tokens[np.array([0, 0])], key=keys, **same).logits
+    assert not np.allclose(alike[0], alike[1], atol=1e-2)

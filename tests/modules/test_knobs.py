@@ -32,6 +32,7 @@ from jtransformer.spec import (
     ModelSpec,
     NoPosition,
     NTKScaling,
+    Precision,
     RelativeBias,
     ReZero,
     RMSNorm,
@@ -52,6 +53,7 @@ def of(**changes):
     return dataclasses.replace(ONE, **changes)
 
 
+PARTS = ("stream", "attention", "ffn", "head")
 ROPE, WINDOW, LATENT = of(position=Rope()), of(attention=DotProduct(window=2)), LatentAttention()
 OWN_TABLE = EncoderDecoder(encoder_layers=1, share_embedding=False)
 TWO_STACKS = of(stack=EncoderDecoder(encoder_layers=1))
@@ -88,6 +90,8 @@ LIVE = {
     "ModelSpec.embedding_norm": (ONE, of(embedding_norm=True)),
     "ModelSpec.head": (ONE, of(head=Tagger())),
     "ModelSpec.dropout": (ONE, of(dropout=Dropout(embedding=0.5))),
+    "ModelSpec.precision": (ONE, of(precision=Precision(ffn="bfloat16"))),
+    **{f"Precision.{part}": (ONE, of(precision=Precision(**{part: "bfloat16"}))) for part in PARTS},
     "Encoder.token_types": (of(stack=Encoder()), of(stack=Encoder(token_types=2))),
     "Encoder.pooler": (of(stack=Encoder()), of(stack=Encoder(pooler=True))),
     "EncoderDecoder.encoder_layers": (TWO_STACKS, of(stack=EncoderDecoder(encoder_layers=2))),
@@ -105,17 +109,15 @@ LIVE = {
         of(layers=2, attention=DotProduct(window=2, window_pattern="full,window")),
     ),
     "DotProduct.heads_off": (ONE, of(attention=DotProduct(heads_off="0.1"))),
-    "LatentAttention.latent_width": (
-        of(attention=LATENT),
-        of(attention=LatentAttention(latent_width=9)),
+    "LatentAttention.latent_width": tuple(
+        of(attention=kind) for kind in (LATENT, LatentAttention(latent_width=9))
     ),
     "LatentAttention.rotary_width": (
         LATENT_ROPE,
         of(attention=LatentAttention(rotary_width=2), position=Rope()),
     ),
-    "LatentAttention.value_width": (
-        of(attention=LATENT),
-        of(attention=LatentAttention(value_width=3)),
+    "LatentAttention.value_width": tuple(
+        of(attention=kind) for kind in (LATENT, LatentAttention(value_width=3))
     ),
     "LayerNorm.epsilon": (ONE, of(norm=LayerNorm(epsilon=5e-3))),
     "LayerNorm.bias": (ONE, of(norm=LayerNorm(bias=False))),
@@ -161,13 +163,11 @@ LIVE = {
         scaled(YarnScaling, original_length=999),
     ),
     "T5Bias.buckets": (of(position=T5Bias(buckets=8)), of(position=T5Bias(buckets=4))),
-    "T5Bias.max_distance": (
-        of(position=T5Bias(buckets=6, max_distance=6)),
-        of(position=T5Bias(buckets=6, max_distance=99)),
+    "T5Bias.max_distance": tuple(
+        of(position=T5Bias(buckets=6, max_distance=most)) for most in (6, 99)
     ),
-    "RelativeBias.max_distance": (
-        of(position=RelativeBias(max_distance=2)),
-        of(position=RelativeBias(max_distance=3)),
+    "RelativeBias.max_distance": tuple(
+        of(position=RelativeBias(max_distance=most)) for most in (2, 3)
     ),
     "Shaw.max_distance": (of(position=Shaw(max_distance=2)), of(position=Shaw(max_distance=3))),
     "Shaw.values": (of(position=Shaw()), of(position=Shaw(values=True))),

@@ -59,6 +59,8 @@ def test_a_scan_is_the_loop_forward_and_backward(key, name):
     [
         (False, "elementwise"),
         (True, "everything"),
+        (True, "attention"),
+        pytest.param(False, "attention", marks=pytest.mark.slow),
         pytest.param(False, "everything", marks=pytest.mark.slow),
         pytest.param(True, "elementwise", marks=pytest.mark.slow),
     ],

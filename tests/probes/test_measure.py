@@ -11,7 +11,16 @@ from probed import loss_of, parameters_of, sample_of
 from quickly import quickly
 from tiny_model import BASE, STACKS, VARIANTS, changed
 
-from jtransformer.probes import CAVEAT, Choice, Measured, head_names, measure, to_record
+from jtransformer.probes import (
+    CAVEAT,
+    Choice,
+    Measured,
+    activity,
+    head_names,
+    measure,
+    to_record,
+)
+from jtransformer.spec import Precision
 
 SPECS = VARIANTS | STACKS
 QUICK = {"one": VARIANTS["branch"], "linear": changed(VARIANTS["linear"], layers=1),
@@ -211,3 +220,33 @@ def test_measured_is_a_tree_of_arrays():
     found = measured(QUICK["one"])
     assert isinstance(found, Measured)
     assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(found))
+
+
+@pytest.mark.parametrize(
+    "name", ["branch", pytest.param("encoder_decoder", marks=pytest.mark.slow)]
+)
+def test_parts_in_bfloat16_are_measured_in_float32(name):
+    """Traced alone: a product of two types would be refused."""
+    low = Precision(stream="bfloat16", attention="bfloat16", ffn="bfloat16", head="bfloat16")
+    spec = changed(SPECS[name], precision=low)
+    own = parameters_of(spec)
+    program = program_of(spec, chosen(spec))
+    found = jax.eval_shape(program, own, nudged(own), sample(spec))
+    plain = jax.eval_shape(
+        program_of(SPECS[name], chosen(SPECS[name])), own, nudged(own), sample(spec)
+    )
+    kinds = jax.tree.map(lambda x: str(x.dtype), found._replace(activity=None))
+    assert kinds == jax.tree.map(lambda x: str(x.dtype), plain._replace(activity=None))
+    measures = found.activity._replace(maps={}), plain.activity._replace(maps={})
+    assert jax.tree.map(jnp.dtype, measures[0]) == jax.tree.map(jnp.dtype, measures[1])
+
+
+def test_saturation_of_gates_is_that_of_the_same_gates_in_float32():
+    spec = VARIANTS["branch"]
+    low = changed(spec, precision=Precision(ffn="bfloat16"))
+    ours, theirs = (
+        quickly(lambda own, spec=one: activity(spec, own, sample(spec)))(parameters_of(one))
+        for one in (low, spec)
+    )
+    for found, expected in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=0.1, atol=0.1)
