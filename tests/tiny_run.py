@@ -70,7 +70,7 @@ def program(spec: RunSpec, programs: dict) -> Any:
     """Returns a run's program, the one of its key in `programs`; compiled for few updates."""
     from jtransformer.training import Program, program_key
 
-    key = program_key(spec)
+    key = program_key(spec), None
     if key not in programs:
         programs[key] = Program(spec, quickly)
     return programs[key]

@@ -19,6 +19,7 @@ from jtransformer.data.corpus import Corpus, Part, PartName, Stream
 from jtransformer.data.draws import EVALUATION, Purpose, uniforms
 from jtransformer.data.objectives import Marks
 from jtransformer.data.rows import NO_ROW, Placed, Rows, fewest_rows, rows_of
+from jtransformer.data.shares import WHOLE, Share
 from jtransformer.spec import (
     CausalLM,
     Learned,
@@ -94,7 +95,14 @@ class TrainingBatches:
         examples_per_epoch: Examples that they hold; windows, where one text is cut.
     """
 
-    def __init__(self, corpus: Corpus, spec: RunSpec):
+    def __init__(self, corpus: Corpus, spec: RunSpec, share: Share = WHOLE):
+        """Lays out the rows.
+
+        Args:
+            corpus: What is read.
+            spec: The run.
+            share: Which rows of every batch are wanted; no other is read.
+        """
         # grain sets up telemetry when it is imported, so only whoever trains imports it.
         import grain
 
@@ -103,44 +111,47 @@ class TrainingBatches:
         self.examples_per_epoch = rows.count if rows.members is None else len(rows.members.flat)
         self._ask = _Asker(corpus, spec, rows, is_full=rows.members is None)
         self._batch_size, self._seed = spec.training.batch_size, spec.seed
+        self._own = share.rows(spec.training.batch_size)
         order = grain.MapDataset.range(rows.count).shuffle(seed=spec.seed)
         self._order: Any = order.repeat()
 
     def __getitem__(self, t: int) -> Batch:
         """Returns batch t, counted from 0."""
-        return self.slice_of(t, 0, 1)
-
-    def slice_of(self, t: int, host: int, hosts: int) -> Batch:
-        """Returns what one of several hosts is given of batch t.
-
-        That is row `host` and every `hosts`-th one after it: together the hosts have the batch,
-        whatever their number.
-
-        Raises:
-            ValueError: If there is no such host.
-        """
-        if not 0 <= host < hosts:
-            raise ValueError(f"host must be one of 0 to hosts - 1, got {host=}, {hosts=}.")
         first, size = t * self._batch_size, self._batch_size
-        chosen = [self._order[index] for index in range(first + host, first + size, hosts)]
-        draw = functools.partial(uniforms, self._seed, Purpose.QUESTIONS, (first, size))
-        return self._ask(np.asarray(chosen, np.int64), lambda width: draw(width)[host::hosts])
+        chosen = [n if n == NO_ROW else self._order[first + n] for n in self._own.tolist()]
+        draw = _questions(self._seed, (first, size), self._own)
+        return self._ask(np.asarray(chosen, np.int64), draw)
 
 
-def evaluation_batches(corpus: Corpus, part: PartName, spec: RunSpec) -> Iterator[Batch]:
+def evaluation_batches(
+    corpus: Corpus, part: PartName, spec: RunSpec, share: Share = WHOLE
+) -> Iterator[Batch]:
     """Cuts a part of a corpus into batches that score all of it once.
 
     That is every token but the first of a text, every example otherwise. All batches have one
     shape; what a last one lacks is padding of weight 0. Neither the seed nor the number of rows
     of a batch changes what is asked.
+
+    Args:
+        corpus: What is read.
+        part: Which part of it.
+        spec: The run.
+        share: Which rows of every batch are returned; no other is read.
     """
     rows = rows_of(_part(corpus, part), corpus.specials, spec)
     ask = _Asker(corpus, spec, rows, is_full=False)
     size = min(spec.training.evaluation_batch_size, rows.count)
+    own = share.rows(size)
     for first in range(0, rows.count, size):
-        chosen = np.arange(first, first + size)
-        chosen = np.where(chosen < rows.count, chosen, NO_ROW)
-        yield ask(chosen, functools.partial(uniforms, EVALUATION, Purpose.QUESTIONS, (first, size)))
+        is_there = (own != NO_ROW) & (first + own < rows.count)
+        draw = _questions(EVALUATION, (first, size), own)
+        yield ask(np.where(is_there, first + own, NO_ROW), draw)
+
+
+def _questions(seed: int, rows: tuple[int, int], own: np.ndarray) -> Draw:
+    """Returns what draws the numbers of some rows of a batch, the first row and their number."""
+    draw = functools.partial(uniforms, seed, Purpose.QUESTIONS, rows)
+    return lambda width: draw(width)[own]
 
 
 def _part(corpus: Corpus, name: PartName) -> Part:
@@ -169,6 +180,13 @@ class _Asker:
             rows: Their numbers, " B".
             draw: Returns uniform numbers for them.
         """
+        batch = self._asked(rows, draw)
+        is_none = rows == NO_ROW
+        if is_none.any():
+            batch.weights[is_none] = 0
+        return batch
+
+    def _asked(self, rows: np.ndarray, draw: Draw) -> Batch:
         placed = self._rows.place(rows)
         match self._objective:
             case CausalLM():
@@ -180,7 +198,7 @@ class _Asker:
             case MaskedLM():
                 return self._masked(placed, draw)
             case SpanCorruption():
-                return self._spans(rows, placed, draw)
+                return self._spans(placed, draw)
 
     def _shifted(self, placed: Placed) -> Batch:
         text = self._rows.text
@@ -240,7 +258,7 @@ class _Asker:
         )
         return Batch(*hidden, **self._told(placed))
 
-    def _spans(self, rows: np.ndarray, placed: Placed, draw: Draw) -> Batch:
+    def _spans(self, placed: Placed, draw: Draw) -> Batch:
         objective, specials = self._objective, self._specials
         assert isinstance(objective, SpanCorruption)
         assert specials.pad is not None and specials.bos is not None and specials.eos is not None
@@ -252,7 +270,4 @@ class _Asker:
         widths = span_lengths(T, objective.density, objective.mean_length)
         corrupted = objectives.corrupt(text, lengths, dropped, marks, widths)
         batch = objectives.ask_for_spans(corrupted)
-        if self._is_full:
-            return batch._replace(valid=None, source_valid=None)
-        is_row = (rows != NO_ROW).astype(np.float32)
-        return batch._replace(weights=batch.weights * is_row[:, None])
+        return batch._replace(valid=None, source_valid=None) if self._is_full else batch

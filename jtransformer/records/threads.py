@@ -22,16 +22,19 @@ def cpu_threads(environment: "MutableMapping[str, str]" = os.environ) -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def use_cpu_threads(number: int | None) -> None:
+def use_cpu_threads(
+    number: int | None, environment: "MutableMapping[str, str]" = os.environ
+) -> None:
     """Sets how many threads XLA gives a CPU in this process and in what it starts.
 
     For commands, before JAX starts its backend. A number of the user's stays.
 
     Args:
         number: That of the records which are continued; None leaves it.
+        environment: Where it is set; what is not this process's is for one that it starts.
     """
-    if number is not None and _named(os.environ) is None:
-        os.environ[_NAMES[-1]] = str(number)
+    if number is not None and _named(environment) is None:
+        environment[_NAMES[-1]] = str(number)
 
 
 def _named(environment: "MutableMapping[str, str]") -> int | None:

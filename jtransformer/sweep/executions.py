@@ -12,7 +12,7 @@ from jtransformer import records
 from jtransformer.spec import RunSpec, SpecError
 from jtransformer.sweep.launch import Launch
 
-WISHES = ("mode", "runs_at_once", "steps_per_dispatch")
+WISHES = ("mode", "runs_at_once", "steps_per_dispatch", "mesh")
 """What a launch may say of an execution."""
 
 
@@ -80,7 +80,7 @@ class Executions:
         told = {name: value for name, value in told.items() if value not in (None, "auto")}
         if "mode" not in told and found["mode"] == "loop":
             told.pop("runs_at_once", None)  # The fastest mode has no such number.
-        other = [name for name, value in told.items() if found[name] != value]
+        other = [name for name, value in told.items() if found.get(name) != value]
         if not other:
             return found
         if self._launch.accept_environment:
@@ -90,7 +90,7 @@ class Executions:
         name = other[0]
         raise SpecError(
             f"--{name}",
-            f"= {told[name]!r}, and runs of the same program were begun with {found[name]!r}, "
+            f"= {told[name]!r}, and runs of the same program were begun with {found.get(name)!r}, "
             "which can move results; leave it out, use a fresh work directory, or pass "
             "--accept_environment to continue anyway.",
         )
@@ -105,7 +105,8 @@ def executions(workdir: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     found = records.read_json(path)
-    if not isinstance(found, dict) or not set(WISHES) <= found.keys():
+    # One of an earlier version says nothing of a mesh.
+    if not isinstance(found, dict) or not {*WISHES} - {"mesh"} <= found.keys():
         raise records.DamagedRecord(
             f"{path} is damaged (it must hold {', '.join(WISHES)}); delete it to have it made "
             "again."

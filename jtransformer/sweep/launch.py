@@ -9,8 +9,10 @@ from jtransformer import records
 from jtransformer.spec import SpecError, nearest
 from jtransformer.sweep.ledger import LEASE_SECONDS
 
-MODES = ("auto", "loop", "vmap", "map", "spread")
+MODES = ("auto", "loop", "vmap", "map", "spread", "mesh", "pmap")
 """Those of `training.Execution`, and the fastest of them."""
+TURNS = ("loop", "mesh", "pmap")
+"""The modes in which runs are trained one after another."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Launch:
         accept_environment: Whether a run begun in another environment may be continued.
         mode: How the runs of one program are computed; "auto" is what is measured to be fastest.
         runs_at_once: How many of them at a time, where the mode has that; None is what fits.
+        mesh: By what each run is divided, as `spec.Layout.label` has it, for "mesh" and "pmap";
+            None is over all devices.
         steps_per_dispatch: Updates that are made before Python has its turn; None is one, or what
             is measured to be fastest.
         compile_cache: Where compiled programs are kept; None is in the work directory.
@@ -36,6 +40,7 @@ class Launch:
     accept_environment: bool = False
     mode: str = "auto"
     runs_at_once: int | None = None
+    mesh: str | None = None
     steps_per_dispatch: int | None = None
     compile_cache: str | None = None
     workers: int = 1
@@ -48,11 +53,17 @@ class Launch:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise SpecError(f"--{name}", f"must be at least 1, got {value}.")
-        if self.mode == "loop" and self.runs_at_once not in (None, 1):
+        if self.mode in TURNS and self.runs_at_once not in (None, 1):
             raise SpecError(
                 "--runs_at_once",
-                f"= {self.runs_at_once} has no meaning for --mode loop, which trains one run at a "
-                "time; use vmap, map or spread.",
+                f"= {self.runs_at_once} has no meaning for --mode {self.mode}, which trains one "
+                "run at a time; use vmap, map or spread.",
+            )
+        if self.mode in ("mesh", "pmap") and self.steps_per_dispatch not in (None, 1):
+            raise SpecError(
+                "--steps_per_dispatch",
+                f"= {self.steps_per_dispatch} has no meaning for --mode {self.mode}, in which an "
+                "update is a dispatch; leave it out.",
             )
 
 

@@ -1,31 +1,41 @@
 """Runs: the only state there is, from a spec to records and checkpoints."""
 
 from jtransformer.training.averages import average
-from jtransformer.training.checkpoints import Checkpoints, describe, digest
+from jtransformer.training.checkpoints import Checkpoints
 from jtransformer.training.choice import Choice, Wish
+from jtransformer.training.digests import describe, digest
 from jtransformer.training.environment import check_same_environment, environment
 from jtransformer.training.execution import LOOP, MODES, Execution
 from jtransformer.training.group import Ended
 from jtransformer.training.hooks import Hooks, Interrupted
+from jtransformer.training.hosts import is_first
 from jtransformer.training.matrices import decayed, layer_matrix
+from jtransformer.training.mesh import Arrangement, arrange, padded
 from jtransformer.training.optimizer import transformation
 from jtransformer.training.outcome import has_ended, has_stalled, is_evaluated
+from jtransformer.training.partition import (
+    divisions,
+    partition,
+    partition_optimizer,
+    partition_parameters,
+)
 from jtransformer.training.probing import probe, probe_batch
 from jtransformer.training.program import (
     Program,
-    Tally,
-    TrainState,
     dropout_key,
     mean_nll,
     parameter_key,
     program_key,
 )
+from jtransformer.training.replicas import Replicas
 from jtransformer.training.schedules import Hyperparameters, hyperparameters, learning_rate
+from jtransformer.training.state import Tally, TrainState
 from jtransformer.training.trainer import Trainer, run
 
 __all__ = [
     "LOOP",
     "MODES",
+    "Arrangement",
     "Checkpoints",
     "Choice",
     "Ended",
@@ -34,25 +44,33 @@ __all__ = [
     "Hyperparameters",
     "Interrupted",
     "Program",
+    "Replicas",
     "Tally",
     "TrainState",
     "Trainer",
     "Wish",
+    "arrange",
     "average",
     "check_same_environment",
     "decayed",
     "describe",
     "digest",
+    "divisions",
     "dropout_key",
     "environment",
     "has_ended",
     "has_stalled",
     "hyperparameters",
     "is_evaluated",
+    "is_first",
     "layer_matrix",
     "learning_rate",
     "mean_nll",
+    "padded",
     "parameter_key",
+    "partition",
+    "partition_optimizer",
+    "partition_parameters",
     "probe",
     "probe_batch",
     "program_key",

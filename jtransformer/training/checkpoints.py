@@ -1,8 +1,11 @@
 """Checkpoints of one run: asynchronous, checked on reading, never the wrong run's.
 
-orbax writes and retains them. On top of it: a digest of every array (a flipped byte would
+orbax writes and retains them. On top of it: a checksum of every array (a flipped byte would
 otherwise be restored without a word), a fall back to the step before a damaged one, and the
 refusal of another run's fingerprint.
+
+What lies over a mesh is saved and restored by all processes of a run, each its own part, on
+whatever mesh: each function of `Checkpoints` is then a meeting as those of `training.hosts` are.
 """
 
 import hashlib
@@ -10,24 +13,25 @@ import json
 import logging
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
-import numpy as np
 import orbax.checkpoint as ocp
-from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 
 from jtransformer import records
 from jtransformer.spec import SpecError
+from jtransformer.training import hosts
+from jtransformer.training.digests import Leaves, describe, digest
+from jtransformer.training.storage import METRIC, copied, options, reader, target
 
-NEWEST_KEPT = 2
-METRIC = "validation_nll"
+Found = TypeVar("Found")
 REASON_LENGTH = 200
 """Characters that are kept of what orbax says of a damaged step; it says kilobytes."""
 
-Leaves = dict[str, dict[str, Any]]
-"""Shape, dtype and digest of every array, by path."""
+SHA256_DIGITS = 64
+"""What a digest of an array has that an earlier version wrote; a checksum is shorter."""
 
 
 class Checkpoints:
@@ -35,10 +39,14 @@ class Checkpoints:
 
     def __init__(self, files: records.RunFiles, fingerprint: str):
         self._files, self._fingerprint = files, fingerprint
-        # Before orbax does: where it cannot, its threads keep the process alive for ten minutes.
-        files.checkpoints.mkdir(parents=True, exist_ok=True)
-        self._set_aside_unreadable_metrics()
-        self._manager = ocp.CheckpointManager(files.checkpoints.absolute(), options=_options())
+        if hosts.is_first():
+            # Before orbax does: where it cannot, its threads keep the process alive for ten
+            # minutes.
+            files.checkpoints.mkdir(parents=True, exist_ok=True)
+            self._set_aside_unreadable_metrics()
+        hosts.meet()
+        self._manager = ocp.CheckpointManager(files.checkpoints.absolute(), options=options())
+        self._reader = reader()
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -54,8 +62,7 @@ class Checkpoints:
             state: Tree of arrays.
             validation_nll: What selects the best checkpoint, where it was measured.
         """
-        # A copy, because the next update reuses the device's buffers while orbax still writes.
-        arrays = jax.tree.map(lambda leaf: np.array(jax.device_get(leaf)), state)
+        arrays = jax.tree.map(copied, state)
         about = {"fingerprint": self._fingerprint, "leaves": describe(arrays)}
         about["digest"] = _digest_of_text(about)
         metrics = None
@@ -72,10 +79,10 @@ class Checkpoints:
         """Restores the newest checkpoint that is whole; damaged ones are set aside and recorded.
 
         Args:
-            like: Tree of the shapes and dtypes to expect.
+            like: Tree of the shapes and dtypes to expect, and of where the arrays are to lie.
 
         Returns:
-            The step and the state, arrays in host memory; None where there is no checkpoint.
+            The step and the state; see `restore`. None where there is no checkpoint.
 
         Raises:
             SpecError: If a checkpoint belongs to another run.
@@ -86,25 +93,27 @@ class Checkpoints:
             except SpecError:
                 raise
             except ValueError as error:
-                self._set_aside(step, str(error))
-                self._manager.reload()
+                if hosts.is_first():
+                    self._set_aside(step, str(error))
+                self._look_again()
         return None
 
     def discard(self) -> None:
         """Sets every checkpoint aside, for a run that has to start again."""
-        for step in self.steps():
+        for step in self.steps() if hosts.is_first() else []:
             self._move_away(step)
-        self._manager.reload()
+        self._look_again()
 
     def restore(self, step: int, like: Any) -> Any:
         """Restores one step.
 
         Args:
             step: One of `steps()`.
-            like: Tree of the shapes and dtypes to expect.
+            like: Tree of the shapes and dtypes to expect, and of where the arrays are to lie.
 
         Returns:
-            The state, arrays in host memory.
+            The state. What lies over a mesh in `like` does so, each device's part read alone;
+            other arrays are in host memory.
 
         Raises:
             FileNotFoundError: If there is no such step; the existing ones are named.
@@ -115,13 +124,10 @@ class Checkpoints:
         if step not in steps:
             where = self._files.checkpoints
             raise FileNotFoundError(f"{where} holds no step {step}; it has {steps}.")
-        try:
-            return self._restore(step, like)
-        except SpecError:
-            raise
-        # orbax raises many types, bare Exception among them, for a damaged step.
-        except Exception as error:
-            raise ValueError(f"{type(error).__name__}: {error}"[:REASON_LENGTH]) from error
+        self._manager.wait_until_finished()
+        about = _together(lambda: self._about(step, like))
+        state = _together(lambda: self._arrays(step, like))
+        return _together(lambda: _checked(state, about["leaves"]))
 
     def steps(self) -> list[int]:
         """Returns the steps on disk, oldest first."""
@@ -138,9 +144,9 @@ class Checkpoints:
         finally:
             self._manager.close()
 
-    def _restore(self, step: int, like: Any) -> Any:
-        args = ocp.args.Composite(about=ocp.args.JsonRestore())
-        about = self._manager.restore(step, args=args)["about"]
+    def _about(self, step: int, like: Any) -> dict[str, Any]:
+        """Reads what a step says of itself, and refuses that of another run or tree."""
+        about = self._read(step, about=ocp.args.JsonRestore())
         # First of all, so that a flipped bit in a fingerprint is damage and no other run.
         if about.pop("digest") != _digest_of_text(about):
             raise ValueError("the digest of its description differs from the one saved")
@@ -152,19 +158,23 @@ class Checkpoints:
                 f"(fingerprint {found[:8]}, this run is {self._fingerprint[:8]}); "
                 "use another work directory.",
             )
-        arrays = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), like)
-        saved = about["leaves"]
-        self._refuse_another_tree(step, saved, describe(arrays))
-        args = ocp.args.Composite(state=ocp.args.StandardRestore(arrays))
-        state = self._manager.restore(step, args=args)["state"]
-        found = describe(state)
-        wrong = [name for name in saved if found[name] != saved[name]]
-        if wrong:
-            raise ValueError(f"the digest of {', '.join(wrong)} differs from the one saved")
-        return state
+        self._refuse_another_tree(step, about["leaves"], like)
+        return about
 
-    def _refuse_another_tree(self, step: int, saved: Leaves, wanted: Leaves) -> None:
+    def _arrays(self, step: int, like: Any) -> Any:
+        return self._read(step, state=ocp.args.StandardRestore(jax.tree.map(target, like)))
+
+    def _read(self, step: int, **part: Any) -> Any:
+        where = self._files.checkpoints.absolute() / str(step)
+        (found,) = self._reader.restore(where, args=ocp.args.Composite(**part)).values()
+        return found
+
+    def _refuse_another_tree(self, step: int, saved: Leaves, like: Any) -> None:
         """Refuses other names, shapes or dtypes; orbax would cast, or return what it has."""
+        wanted = {
+            jax.tree_util.keystr(path): {"shape": list(leaf.shape), "dtype": str(leaf.dtype)}
+            for path, leaf in jax.tree_util.tree_leaves_with_path(like)
+        }
         differing = [
             f"{name}: {_form(saved.get(name))} saved, {_form(wanted.get(name))} expected"
             for name in dict.fromkeys([*wanted, *saved])
@@ -176,6 +186,11 @@ class Checkpoints:
                 f"The checkpoint {self._files.checkpoints / str(step)} holds another tree "
                 f"({'; '.join(differing)}); it was made by other code, use another work directory.",
             )
+
+    def _look_again(self) -> None:
+        """Takes note of what the first process has moved away."""
+        hosts.meet()
+        self._manager.reload()
 
     def _set_aside_unreadable_metrics(self) -> None:
         """Moves steps away whose metrics would keep the manager from opening at all."""
@@ -206,23 +221,44 @@ class Checkpoints:
         return target
 
 
-def describe(arrays: Any) -> Leaves:
-    """Returns every array's shape, dtype and digest, by path."""
-    return {
-        jax.tree_util.keystr(path): {
-            "shape": list(leaf.shape),
-            "dtype": str(leaf.dtype),
-            "digest": digest(leaf),
-        }
-        for path, leaf in jax.tree_util.tree_leaves_with_path(arrays)
-    }
+def _together(read: Callable[[], Found]) -> Found:
+    """Reads something in every process; where one cannot, none does.
+
+    Raises:
+        SpecError: If there is one somewhere.
+        ValueError: If anything else goes wrong somewhere.
+    """
+    error: Exception | None = None
+    found: Any = None
+    try:
+        found = read()
+    except SpecError as mistake:
+        error = mistake
+    # orbax raises many types, bare Exception among them, for a damaged step.
+    except Exception as damage:
+        error = ValueError(f"{type(damage).__name__}: {damage}"[:REASON_LENGTH])
+        error.__cause__ = damage
+    own = error and (type(error) is SpecError, str(error))
+    said = [each for each in hosts.said_by_all(own) if each]
+    if error is None and said:
+        is_mistake, sentence = said[0]
+        error = SpecError("", sentence) if is_mistake else ValueError(sentence)
+    if error is not None:
+        raise error
+    return found
 
 
-def digest(array: Any) -> str:
-    """Returns the hash of one array's dtype, shape and bytes."""
-    array = np.asarray(array)
-    text = f"{array.dtype.str}{array.shape}".encode()
-    return hashlib.sha256(text + array.tobytes()).hexdigest()
+def _checked(state: Any, saved: Leaves) -> Any:
+    """Returns a state, if its arrays are those that were saved."""
+    found = describe(state)
+    leaves = {jax.tree_util.keystr(p): x for p, x in jax.tree_util.tree_leaves_with_path(state)}
+    for name, leaf in saved.items():
+        if len(leaf["digest"]) == SHA256_DIGITS:
+            found[name]["digest"] = digest(hosts.whole(leaves[name]))
+    wrong = [name for name in saved if found[name] != saved[name]]
+    if wrong:
+        raise ValueError(f"the digest of {', '.join(wrong)} differs from the one saved")
+    return state
 
 
 def _digest_of_text(value: Any) -> str:
@@ -231,19 +267,3 @@ def _digest_of_text(value: Any) -> str:
 
 def _form(leaf: dict[str, Any] | None) -> str:
     return "nothing" if leaf is None else f"{leaf['dtype']}{leaf['shape']}"
-
-
-def _options() -> ocp.CheckpointManagerOptions:
-    keep_best = policy.BestN(
-        get_metric_fn=lambda metrics: metrics[METRIC],
-        reverse=True,
-        n=1,
-        keep_checkpoints_without_metrics=False,
-    )
-    return ocp.CheckpointManagerOptions(
-        # Newest and best, since the best alone would delete what a resumed run needs.
-        preservation_policy=policy.AnyPreservationPolicy([policy.LatestN(NEWEST_KEPT), keep_best]),
-        best_fn=lambda metrics: metrics[METRIC],
-        best_mode="min",
-        enable_async_checkpointing=True,
-    )

@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 
 from jtransformer.data import Batch
-from jtransformer.spec import SpecError
+from jtransformer.spec import Layout, SpecError
 from jtransformer.training.execution import LOOP, MODES, Execution, Mode
 from jtransformer.training.lanes import Compiled, Lanes, Numbers
 from jtransformer.training.machine import peak_flops, program_bytes
-from jtransformer.training.program import TrainState
+from jtransformer.training.state import TrainState
 
 MOST_RUNS_AT_ONCE = 64
 DISPATCH_SECONDS = 2.5e-4
@@ -42,11 +42,13 @@ class Wish:
         runs_at_once: Runs in lockstep; None is as many as there are and memory holds.
         steps_per_dispatch: Updates per dispatch; None is one, or more where dispatch shows and
             the mode is "auto".
+        layout: By what a run is divided, for "mesh" and "pmap"; None is over all devices.
     """
 
     mode: Mode | Literal["auto"] = "auto"
     runs_at_once: int | None = None
     steps_per_dispatch: int | None = None
+    layout: Layout | None = None
 
     def __post_init__(self):
         if self.mode not in ("auto", *MODES):
@@ -162,6 +164,24 @@ def choose(sample: Sample, wish: Wish, work: Work) -> Choice:
     execution = (fastest if fastest.seconds < WORTHWHILE * loop.seconds else loop).execution
     figures = [one._asdict() | {"execution": one.execution.label} for one in measured]
     return Choice(execution, _record(execution, figures, skipped))
+
+
+def choose_over_devices(wish: Wish, devices: int) -> Choice:
+    """Returns the execution of runs each of which is spread over devices; nothing is measured.
+
+    Args:
+        wish: Its mode is "mesh" or "pmap".
+        devices: How many devices there are.
+
+    Raises:
+        SpecError: If what is asked for has no meaning.
+    """
+    execution = dataclasses.replace(
+        Execution.over_devices(wish.mode, wish.layout, devices),
+        runs_at_once=wish.runs_at_once or 1,
+        steps_per_dispatch=wish.steps_per_dispatch or 1,
+    )
+    return Choice(execution, _record(execution, [], []))
 
 
 def measure(sample: Sample, execution: Execution, memory_bytes: int) -> Measured | None:

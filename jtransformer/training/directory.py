@@ -7,7 +7,12 @@ import jax
 from jtransformer import records
 from jtransformer.data import Corpus, save_tokenizer
 from jtransformer.spec import Adam, OptimizerSpec, RunSpec, SpecError, to_tree
-from jtransformer.training.environment import check_same_environment, environment
+from jtransformer.training import hosts
+from jtransformer.training.environment import (
+    check_same_environment,
+    check_same_host,
+    environment,
+)
 from jtransformer.training.matrices import decayed
 
 _NEEDED = ("fingerprint", "tokenizer_sha256")
@@ -70,6 +75,8 @@ def record_environment(
 ) -> None:
     """Writes where and how a run is computed, or refuses another way than it was begun in.
 
+    Of several processes the first one writes, and all compare.
+
     Args:
         files: Its directory.
         mode: Label of its execution.
@@ -78,15 +85,18 @@ def record_environment(
         accept: Whether another environment is recorded, with an event, instead of refused.
 
     Raises:
-        SpecError: If the environment is another and not accepted.
+        SpecError: If the environment is another, or that of another process is, and not accepted.
         DamagedRecord: If the record of it is damaged.
     """
     present = environment(mode)
-    recorded = records.read_object(files.environment)
+    recorded, first = hosts.told(lambda: (records.read_object(files.environment), present))
+    if not accept:
+        check_same_host(first, present)
     if recorded is not None:
         if accept and any(recorded.get(name) != value for name, value in present.items()):
             event = {"event": "continued in another environment", "before": recorded}
-            records.append_row(files.events, event)
+            if hosts.is_first():
+                records.append_row(files.events, event)
         elif not accept:
             check_same_environment(recorded, present)
             return
@@ -95,7 +105,8 @@ def record_environment(
         for path, is_decayed in jax.tree_util.tree_leaves_with_path(decayed(parameters))
         if is_decayed and not isinstance(optimizer.rule, Adam)
     ]
-    records.write_json(files.environment, present | {"decayed_parameters": names})
+    if hosts.is_first():
+        records.write_json(files.environment, present | {"decayed_parameters": names})
 
 
 def complete(files: records.RunFiles, status: dict[str, Any]) -> dict[str, Any]:

@@ -49,11 +49,7 @@ def check_same_environment(recorded: dict[str, Any], present: dict[str, Any]) ->
     Raises:
         SpecError: If they differ; every difference is named.
     """
-    changed = [
-        f"{name} {recorded.get(name)} -> {value}"
-        for name, value in present.items()
-        if recorded.get(name) != value
-    ]
+    changed = _changed(recorded, present)
     if changed:
         raise SpecError(
             "",
@@ -61,3 +57,27 @@ def check_same_environment(recorded: dict[str, Any], present: dict[str, Any]) ->
             f"({'; '.join(changed)}), which can move results; restore it, use a fresh work "
             "directory, or pass --accept_environment to continue anyway.",
         )
+
+
+def check_same_host(first: dict[str, Any], present: dict[str, Any]) -> None:
+    """Refuses processes of one run that compute it in several environments.
+
+    Raises:
+        SpecError: If this one's differs from that of the first; every difference is named.
+    """
+    changed = _changed(first, present)
+    if changed:
+        raise SpecError(
+            "",
+            f"Process {jax.process_index()} of {jax.process_count()} has another environment than "
+            f"the first ({'; '.join(changed)}), which can move results; give all the same one, or "
+            "pass --accept_environment.",
+        )
+
+
+def _changed(before: dict[str, Any], present: dict[str, Any]) -> list[str]:
+    return [
+        f"{name} {before.get(name)} -> {value}"
+        for name, value in present.items()
+        if before.get(name) != value
+    ]

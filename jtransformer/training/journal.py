@@ -2,11 +2,15 @@
 
 It knows neither how updates are computed nor which other runs are trained beside it, so that a
 run's directory is the same in every mode of execution.
+
+Where several processes train a run, each has a journal and they keep step: the first one reads and
+writes the records and tells the others, and all come to every evaluation, probe and checkpoint.
 """
 
 import itertools
 import logging
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +18,7 @@ import numpy as np
 
 from jtransformer import data, records
 from jtransformer.spec import RunSpec
+from jtransformer.training import hosts
 from jtransformer.training.checkpoints import Checkpoints
 from jtransformer.training.clock import Clock, TrainingTime
 from jtransformer.training.directory import complete, record_environment
@@ -23,12 +28,11 @@ from jtransformer.training.pairing import pairing_hashes
 from jtransformer.training.probing import probe, probe_batch
 from jtransformer.training.program import (
     Program,
-    TrainState,
-    empty_tally,
     mean_nll,
     parameter_key,
 )
 from jtransformer.training.schedules import hyperparameters
+from jtransformer.training.state import TrainState, empty_tally
 
 
 class RunContext(NamedTuple):
@@ -71,9 +75,11 @@ class Journal:
         self._clock = Clock(time)
         self._scored_tokens = 0
         self._diverged_at: int | None = None
-        self.batches = data.TrainingBatches(context.corpus, self.spec)
+        self._rows: list[Row] = []
+        self._share = hosts.share_of(self._program.arrangement, self._training.microbatches)
+        self.batches = data.TrainingBatches(context.corpus, self.spec, self._share)
         # By what a batch holds: the rows of span corruption are no `data.length` long.
-        self._tokens = self.batches[0].tokens.size
+        self._tokens = self._training.batch_size * self.batches[0].tokens.shape[1]
         self.step, self.is_over = 0, False
 
     def begin(self) -> TrainState:
@@ -85,7 +91,7 @@ class Journal:
         start = self._program.start(parameter_key(self.spec.seed))
         accept, mode = self._hooks.accept_environment, self._context.mode
         record_environment(self._files, mode, self.spec.optimizer, start.parameters, accept)
-        self._pairing = pairing_hashes(self.spec, self.batches, start.parameters)
+        self._pairing = pairing_hashes(self.spec, self._whole_batch, start.parameters)
         self._checkpoints = Checkpoints(self._files, self._context.identity)
         try:
             self._bound = self._untrained_nll(start.parameters)
@@ -124,7 +130,7 @@ class Journal:
             self._save_where_due(state)
             return state
         row = self._row(state)
-        state = state._replace(tally=empty_tally())
+        state = state._replace(tally=self._program.place_whole(empty_tally()))
         self.is_over = is_evaluated(self._training, self.step) and self._has_ended()
         if has_diverged(row, last=self.is_over, bound=self._bound):
             self.is_over, self._diverged_at = True, self.step
@@ -140,8 +146,7 @@ class Journal:
 
     def conclude(self, state: TrainState) -> dict[str, Any]:
         """Returns the status of a run that is over and closed, written."""
-        rows = records.read_rows(self._files.metrics)
-        done = self._diverged_at is None
+        rows, done = self._rows, self._diverged_at is None
         test_nll = self._mean_nll(state.evaluated, "test") if done else None
         found = result(
             self._training,
@@ -162,6 +167,9 @@ class Journal:
                 "tokens_per_second": float(np.median(speeds)),
             },
         }
+        return hosts.told(lambda: self._complete(status))
+
+    def _complete(self, status: dict[str, Any]) -> dict[str, Any]:
         self._hooks.guard(self.spec)
         self._files.failure.unlink(missing_ok=True)
         return complete(self._files, status)
@@ -178,14 +186,17 @@ class Journal:
         """Returns the newest state on disk, the rows behind it cut off."""
         self._hooks.guard(self.spec)
         step, state = self._checkpoints.restore_newest(start) or (0, start)
-        if not self._has_rows(step):
+        if not hosts.told(lambda: self._has_rows(step)):
             step, state = 0, start
             self._checkpoints.discard()
-        records.truncate_rows(self._files.metrics, step)
-        rows = records.read_rows(self._files.metrics)
-        self._scored_tokens = rows[-1]["scored_tokens"] if rows else 0
+        self._rows = hosts.told(lambda: self._rows_to(step))
+        self._scored_tokens = self._rows[-1]["scored_tokens"] if self._rows else 0
         self.step = step
-        return jax.device_put(state)
+        return self._program.place(state)
+
+    def _rows_to(self, step: int) -> list[Row]:
+        records.truncate_rows(self._files.metrics, step)
+        return records.read_rows(self._files.metrics)
 
     def _has_rows(self, step: int) -> bool:
         """Whether every row up to a restored step is on disk; without them results would differ."""
@@ -201,7 +212,7 @@ class Journal:
         return False
 
     def _has_ended(self) -> bool:
-        return has_ended(self._training, records.read_rows(self._files.metrics))
+        return has_ended(self._training, self._rows)
 
     def _save_where_due(self, state: TrainState, validation_nll: float | None = None) -> None:
         evaluated = is_evaluated(self._training, self.step)
@@ -216,14 +227,15 @@ class Journal:
         The record reaches the disk before the checkpoint does, so a resumed run lacks none.
         """
         path = self._files.probe(self.step)
-        if self.step not in self._training.probe_steps or path.exists():
+        if self.step not in self._training.probe_steps or hosts.told(path.exists):
             return
         with self._time.paused():
             batch = probe_batch(self._context.corpus, self.spec)
             found = probe(self._program, state, batch, self._hyper)
-        self._hooks.guard(self.spec)
-        path.parent.mkdir(exist_ok=True)
-        records.write_json(path, found)
+        if hosts.is_first():
+            self._hooks.guard(self.spec)
+            path.parent.mkdir(exist_ok=True)
+            records.write_json(path, found)
 
     def _row(self, state: TrainState) -> Row:
         """Measures, and writes a row.
@@ -249,10 +261,12 @@ class Journal:
             "learning_rate": float(self._program.rate(state.step, self._hyper)),
             "tokens_per_second": int(tally.updates) * self._tokens / seconds,
         }
-        self._hooks.guard(self.spec)
-        # Rows reach the disk before the checkpoint does, so a resumed run lacks none.
-        records.append_row(self._files.metrics, row)
-        self._hooks.on_row(self.spec, row)
+        self._rows.append(row)
+        if hosts.is_first():
+            self._hooks.guard(self.spec)
+            # Rows reach the disk before the checkpoint does, so a resumed run lacks none.
+            records.append_row(self._files.metrics, row)
+            self._hooks.on_row(self.spec, row)
         return row
 
     def _untrained_nll(self, parameters: Any) -> float:
@@ -260,11 +274,22 @@ class Journal:
 
         It is that of a uniform guess, or of the untrained model on the first evaluation batch.
         """
-        batches = data.evaluation_batches(self._context.corpus, "validation", self.spec)
+        batches = self._evaluation_batches("validation")
         first = mean_nll(self._program, parameters, itertools.islice(batches, 1))
         return max(math.log(self.spec.model.vocabulary), first)
 
     def _mean_nll(self, parameters: Any, part: Any) -> float:
-        batches = data.evaluation_batches(self._context.corpus, part, self.spec)
+        batches = self._evaluation_batches(part)
         with self._time.paused():
             return mean_nll(self._program, parameters, batches)
+
+    def _evaluation_batches(self, part: Any) -> Iterator[data.Batch]:
+        return data.evaluation_batches(self._context.corpus, part, self.spec, self._share)
+
+    def _whole_batch(self, t: int) -> data.Batch:
+        """Returns a training batch with the rows that other processes have read."""
+        if self._share.is_whole:
+            return self.batches[t]
+        placed = self._program.place_batch(self.batches[t])
+        size = self._training.batch_size
+        return jax.tree.map(lambda array: hosts.whole(array)[:size], placed)

@@ -16,9 +16,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jtransformer.data import Batch
 from jtransformer.spec import RunSpec, SpecError
-from jtransformer.training.execution import Execution
-from jtransformer.training.program import Program, TrainState, dropout_key
+from jtransformer.training.execution import LOCKSTEP, Execution
+from jtransformer.training.program import Program, dropout_key
+from jtransformer.training.replicas import Replicas
 from jtransformer.training.schedules import Hyperparameters, hyperparameters
+from jtransformer.training.state import TrainState
 
 AXIS = "R"
 
@@ -49,6 +51,7 @@ class Compiled(NamedTuple):
         fill: Returns the states of all lanes, each that of one run.
         take: Returns the state of a lane.
         put: Replaces the state of a lane.
+        place: Puts the numbers of a run where updates read them.
     """
 
     advance: Callable[..., Any]
@@ -56,6 +59,7 @@ class Compiled(NamedTuple):
     fill: Callable[[TrainState], Any]
     take: Callable[[Any, int], TrainState]
     put: Callable[[Any, int, TrainState], Any]
+    place: Callable[[Numbers], Numbers]
 
 
 def compiled(program: Program, execution: Execution) -> Compiled:
@@ -64,17 +68,19 @@ def compiled(program: Program, execution: Execution) -> Compiled:
     Raises:
         SpecError: If there are fewer devices than it wants.
     """
+    if execution.mode == "pmap":
+        return _on_replicas(program, execution)
     several = execution.steps_per_dispatch > 1
     one = functools.partial(_several if several else _single, program.step)
-    if execution.mode == "loop":
+    if execution.mode not in LOCKSTEP:
         if several:
             advance = program.jit(one, donate_argnums=0)
             lower = advance.lower
         else:
             # The update that a run by itself has, to the bit.
-            advance = functools.partial(_single, program.update)
-            lower = functools.partial(_single, program.update.lower)
-        return Compiled(advance, lower, _itself, lambda state, _: state, lambda _, __, state: state)
+            advance = functools.partial(_placed, program, program.update)
+            lower = functools.partial(_placed, program, program.update.lower)
+        return Compiled(advance, lower, _itself, _only, _instead, program.place_whole)
     sharding = None
     if execution.mode == "vmap":
         every = jax.vmap(one)
@@ -100,6 +106,20 @@ def compiled(program: Program, execution: Execution) -> Compiled:
         fill=program.jit(fill, out_shardings=sharding),
         take=take if sharding is None else lambda states, lane: _gathered(take(states, lane)),
         put=program.jit(_replaced, donate_argnums=0, out_shardings=sharding),
+        place=_itself,
+    )
+
+
+def _on_replicas(program: Program, execution: Execution) -> Compiled:
+    devices, parts = _local_devices(execution.devices), program.microbatches
+    replicas = Replicas(program.step, devices, parts)
+    return Compiled(
+        advance=functools.partial(_single, replicas.advance),
+        lower=functools.partial(_single, replicas.lower),
+        fill=replicas.fill,
+        take=lambda states, _: replicas.take(states),
+        put=lambda _, __, state: replicas.fill(state),
+        place=_itself,
     )
 
 
@@ -118,7 +138,7 @@ class Lanes:
             self._states = self._programs.fill(state)
             self._numbers = [numbers] * self._execution.runs_at_once
         self.put(lane, state)
-        self._numbers[lane] = numbers
+        self._numbers[lane] = self._programs.place(numbers)
         self._stacked_numbers = self._stacked(self._numbers)
 
     def take(self, lane: int) -> TrainState:
@@ -168,13 +188,17 @@ class Lanes:
         return jax.tree.map(lambda *own: np.stack(own), *batches, *[batches[-1]] * missing)
 
     def _stacked(self, values: Sequence[Any]) -> Any:
-        if self._execution.mode == "loop":
+        if self._execution.mode not in LOCKSTEP:
             return values[0]
         return jax.tree.map(_stack, *values)
 
 
 def _single(step: Any, state: TrainState, batch: Batch, _: None, numbers: Numbers) -> TrainState:
     return step(state, batch, numbers.hyper, numbers.key)
+
+
+def _placed(program: Program, step: Any, state: TrainState, batch: Batch, *rest: Any) -> TrainState:
+    return _single(step, state, program.place_batch(batch), *rest)
 
 
 def _several(step: Any, state: TrainState, batches: Batch, count: Any, numbers: Numbers) -> Any:
@@ -187,7 +211,15 @@ def _several(step: Any, state: TrainState, batches: Batch, count: Any, numbers: 
     return jax.lax.fori_loop(0, count, body, state)
 
 
-def _itself(state: Any) -> Any:
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _only(state: TrainState, _: int) -> TrainState:
+    return state
+
+
+def _instead(_: Any, __: int, state: TrainState) -> TrainState:
     return state
 
 

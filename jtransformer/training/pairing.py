@@ -2,37 +2,39 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 import jax
 
-from jtransformer.data import TrainingBatches
+from jtransformer.data import Batch
 from jtransformer.modules import initialiser
 from jtransformer.spec import RunSpec, to_tree
-from jtransformer.training.checkpoints import digest
+from jtransformer.training.digests import checksums, digest
 
 DIGITS = 16
 
 
-def pairing_hashes(spec: RunSpec, batches: TrainingBatches, parameters: Any) -> dict[str, Any]:
+def pairing_hashes(spec: RunSpec, batch: Callable[[int], Batch], parameters: Any) -> dict[str, Any]:
     """Returns what two arms of one seed must have in common.
 
     Args:
         spec: The run.
-        batches: Its training batches; the first and the last are hashed.
+        batch: Returns a training batch, all rows of it; the first and the last are hashed.
         parameters: Its initial values.
     """
     ends = {"first_batch": 0, "last_batch": spec.training.steps - 1}
     initial = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(parameters):
+    leaves = jax.tree_util.tree_leaves_with_path(parameters)
+    for (path, leaf), found in zip(leaves, checksums(parameters), strict=True):
         names = tuple(entry.key for entry in path)
         initial["/".join(names)] = {
             "shape": list(leaf.shape),
             "initialiser": str(initialiser(spec.model, names, leaf.shape)),
-            "hash": digest(leaf)[:DIGITS],
+            "hash": found,
         }
     hashes = {
-        name: "-".join(digest(array)[:DIGITS] for array in batches[t] if array is not None)
+        name: "-".join(digest(array)[:DIGITS] for array in batch(t) if array is not None)
         for name, t in ends.items()
     }
     sampling = {

@@ -15,8 +15,9 @@ import numpy as np
 from jtransformer import data, probes
 from jtransformer.data import Batch
 from jtransformer.spec import ModelSpec, RunSpec
-from jtransformer.training.program import Program, TrainState
+from jtransformer.training.program import Program
 from jtransformer.training.schedules import Hyperparameters
+from jtransformer.training.state import TrainState
 
 PART = "validation"
 MOST_MAPS = 8

@@ -7,7 +7,7 @@ decay or schedule numbers share it; see `program_key`.
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,65 +18,21 @@ from jaxtyping import Array, Float, Int
 from jtransformer import functional as F
 from jtransformer import probes
 from jtransformer.data import Batch
-from jtransformer.modules import build
+from jtransformer.modules import ONE_DEVICE, DropoutRates, Scores, build
 from jtransformer.spec import Dropout, LossSpec, NoEarlyStopping, RunSpec
 from jtransformer.training.averages import average
+from jtransformer.training.fitting import check_layout
+from jtransformer.training.gradients import mean_gradient, mean_loss, row_keys
+from jtransformer.training.mesh import Arrangement, with_places
 from jtransformer.training.optimizer import transformation
 from jtransformer.training.schedules import Hyperparameters, blank, hyperparameters, learning_rate
+from jtransformer.training.state import Tally, TrainState, empty_tally
 
 Rates = TypeVar("Rates", Dropout, LossSpec)
 INITIAL_VALUES, DROPOUT = 0, 1
 """Which random numbers of a seed: what is folded into its key."""
 DIRECTIONS = 0
 """Seed of the first directions in which a probe looks for the largest stretch; one for all runs."""
-
-
-class Tally(NamedTuple):
-    """Sums since the last row of metrics; part of the state, so that a resumed run has them.
-
-    Attributes:
-        loss_sum: What was minimised, summed over the scored tokens.
-        nll_sum: Plain negative log-likelihood of the labels.
-        weight_sum: Scored tokens.
-        gradient_norm_sum: Norms of the gradients before they were clipped.
-        updates: Updates made.
-    """
-
-    loss_sum: Float[Array, ""]
-    nll_sum: Float[Array, ""]
-    weight_sum: Float[Array, ""]
-    gradient_norm_sum: Float[Array, ""]
-    updates: Int[Array, ""]
-
-
-class TrainState(NamedTuple):
-    """Everything that an update changes.
-
-    Attributes:
-        step: Updates made.
-        parameters: What is trained.
-        average: Their mean along training; None where a run has none.
-        optimizer: State of the optimizer.
-        tally: Sums for the next row of metrics.
-    """
-
-    step: Int[Array, ""]
-    parameters: Any
-    average: Any
-    optimizer: Any
-    tally: Tally
-
-    @property
-    def evaluated(self) -> Any:
-        """The parameters whose loss is the run's figure."""
-        return self.parameters if self.average is None else self.average
-
-
-def empty_tally() -> Tally:
-    """Returns the sums of no update."""
-    # One buffer each: the update donates them, and a buffer cannot be donated twice.
-    sums = [jnp.zeros((), jnp.float32) for _ in range(4)]
-    return Tally(*sums, updates=jnp.zeros((), jnp.int32))
 
 
 def program_key(spec: RunSpec) -> RunSpec:
@@ -99,8 +55,10 @@ def program_key(spec: RunSpec) -> RunSpec:
     )
     return dataclasses.replace(
         spec,
-        model=dataclasses.replace(spec.model, dropout=_presence(spec.model.dropout)),
-        loss=_presence(spec.loss),
+        model=dataclasses.replace(
+            spec.model, dropout=_presence(spec.model.dropout, *DropoutRates._fields)
+        ),
+        loss=_presence(spec.loss, "label_smoothing", "z_loss"),
         optimizer=optimizer,
         schedule=blank(spec.schedule),
         training=training,
@@ -108,30 +66,81 @@ def program_key(spec: RunSpec) -> RunSpec:
     )
 
 
-def _presence(rates: Rates) -> Rates:
-    """Returns rates of which no program depends on more than whether they are 0."""
-    found = dataclasses.asdict(rates).items()
-    return dataclasses.replace(rates, **{name: 0.5 if rate else 0.0 for name, rate in found})
+def _presence(rates: Rates, *names: str) -> Rates:
+    """Blanks rates of which no program depends on more than whether they are 0."""
+    found = {name: 0.5 if getattr(rates, name) else 0.0 for name in names}
+    return dataclasses.replace(rates, **found)
 
 
 class Program:
     """Compiled functions shared by all runs of one key."""
 
-    def __init__(self, spec: RunSpec, jit: Callable[..., Any] = jax.jit):
+    def __init__(
+        self,
+        spec: RunSpec,
+        jit: Callable[..., Any] = jax.jit,
+        arrangement: Arrangement | None = None,
+    ):
         """Compiles nothing yet.
 
         Args:
             spec: Any run of the key.
             jit: What compiles functions, with the arguments of `jax.jit`.
+            arrangement: The mesh over which the run is spread; None is one device.
+
+        Raises:
+            SpecError: If an axis of the mesh would do nothing.
         """
         self._spec = program_key(spec)
         self.model = self._spec.model
-        self._model = build(spec.model)
+        self.microbatches = self._spec.training.microbatches
+        self.arrangement = arrangement
+        placement = ONE_DEVICE if arrangement is None else arrangement.placement
+        self._model = build(spec.model, placement)
+        self._scores = Scores(spec.model, placement)
         self.jit = jit
-        self.start = jit(self._start)
-        self.update = jit(self.step, donate_argnums=0)
-        self.evaluate = jit(self._evaluate)
-        self.probe = jit(self._probe, static_argnames="choice")
+        whole = self._places = None
+        if arrangement is not None:
+            shapes = self._shapes()
+            check_layout(self._spec, shapes, arrangement.layout)
+            # Fixed, or a state would drift from the place that the next update is compiled for.
+            whole, self._places = arrangement.whole, arrangement.state(shapes)
+        self.start = jit(self._start, out_shardings=self._places)
+        self.update = jit(self.step, donate_argnums=0, out_shardings=self._places)
+        self.evaluate = jit(self._evaluate, out_shardings=whole)
+        self.probe = jit(self._probe, static_argnames="choice", out_shardings=whole)
+
+    def place(self, state: TrainState) -> TrainState:
+        """Puts a state where updates have it; from one device, another mesh or host memory."""
+        return jax.device_put(state, self._places)
+
+    def place_batch(self, batch: Batch) -> Batch:
+        """Puts a batch where `update` and `evaluate` read it; see `Arrangement.place`."""
+        if self.arrangement is None:
+            return batch
+        return self.arrangement.place(batch, microbatches=self.microbatches)
+
+    def place_whole(self, tree: Any) -> Any:
+        """Puts what every device has whole where it belongs: the numbers of a run, a tally."""
+        return tree if self.arrangement is None else self.arrangement.everywhere(tree)
+
+    def abstract(self, batch: Batch) -> tuple[TrainState, Batch, Hyperparameters, Any]:
+        """Returns the arguments of `update` as shapes with places, to lower it without arrays.
+
+        Args:
+            batch: All rows of a batch, as arrays or shapes.
+        """
+        spec, arrangement = self._spec, self.arrangement
+        numbers = jax.eval_shape(lambda: (hyperparameters(spec), dropout_key(spec)))
+        if arrangement is None:
+            rows = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), batch)
+            return self._shapes(), rows, *numbers
+        rows = arrangement.shapes(batch, microbatches=self.microbatches)
+        whole = jax.tree.map(lambda _: arrangement.whole, numbers)
+        return with_places(self._shapes(), self._places), rows, *with_places(numbers, whole)
+
+    def _shapes(self) -> TrainState:
+        return jax.eval_shape(self._start, jax.random.key(0))
 
     def rate(self, update: Int[Array, ""], hyper: Hyperparameters) -> Float[Array, ""]:
         """Returns the learning rate of an update, counted from 1."""
@@ -157,6 +166,9 @@ class Program:
         batch: Batch,
         hyper: Hyperparameters,
         key: jax.Array | None = None,
+        rows: Int[Array, " B"] | None = None,
+        *,
+        axis: str | None = None,
     ) -> TrainState:
         """Makes one optimizer update on the mean loss of a batch; `update` is this, compiled.
 
@@ -165,10 +177,24 @@ class Program:
             batch: What is read and asked.
             hyper: The numbers of the run.
             key: Key of the run's dropout; None where its model has none.
+            rows: The number of each row in the update's whole batch, which decides what it drops;
+                None is 0, 1, 2 …, on from device to device.
+            axis: The axis of `jax.pmap` over which other devices have the other rows of the
+                batch; None is none.
         """
-        own = None if key is None else jax.random.fold_in(key, state.step)
-        loss = functools.partial(self._loss, batch=batch, hyper=hyper, key=own)
-        (_, sums), gradients = jax.value_and_grad(loss, has_aux=True)(state.parameters)
+        keys = None
+        if key is not None:
+            B, place = len(batch.tokens), 0 if axis is None else jax.lax.axis_index(axis)
+            numbers = place * B + jnp.arange(B) if rows is None else rows
+            keys = row_keys(jax.random.fold_in(key, state.step), numbers)
+        sums, gradients = mean_gradient(
+            functools.partial(self._sums, hyper=hyper),
+            state.parameters,
+            batch,
+            keys,
+            parts=self.microbatches,
+            axis=axis,
+        )
         step = state.step + 1
         optimizer = transformation(self._spec.optimizer, hyper, self.rate(step, hyper))
         updates, moments = optimizer.update(gradients, state.optimizer, state.parameters)
@@ -185,36 +211,40 @@ class Program:
             mean = average(mean, parameters, step, hyper.average_decay)
         return TrainState(step, parameters, mean, moments, tally)
 
-    def _loss(
+    def _sums(
         self,
         parameters: Any,
-        *,
         batch: Batch,
+        keys: jax.Array | None = None,
+        *,
         hyper: Hyperparameters | None = None,
-        key: jax.Array | None = None,
-    ) -> tuple[Array, F.CrossEntropy]:
-        """Returns the mean loss of a batch, and its sums; without `hyper` the plain loss."""
+    ) -> F.CrossEntropy:
+        """Returns the sums of a batch; without `hyper` those of the plain loss."""
         present = self._spec.loss
         output: Any = self._model.apply(
             {"params": parameters},
             jnp.asarray(batch.tokens),
             **batch.inputs(),
-            key=key,
+            ordered=True,
+            key=keys,
             dropout_rates=None if hyper is None else hyper.dropout,
         )
-        sums = F.cross_entropy(
-            output.logits,
-            jnp.asarray(batch.labels),
-            jnp.asarray(batch.weights),
-            label_smoothing=hyper.label_smoothing if hyper and present.label_smoothing else 0.0,
-            z_loss=hyper.z_loss if hyper and present.z_loss else 0.0,
+        asked = jnp.asarray(batch.labels), jnp.asarray(batch.weights)
+        options: Any = {
+            "label_smoothing": hyper.label_smoothing if hyper and present.label_smoothing else 0.0,
+            "z_loss": hyper.z_loss if hyper and present.z_loss else 0.0,
+        }
+        if present.chunk is None:
+            return F.cross_entropy(output.logits, *asked, **options)
+        # The scores of all positions, which nothing reads, are in no compiled program.
+        scores: Any = functools.partial(self._scores.apply, {"params": parameters})
+        return F.chunked_cross_entropy(
+            output.hidden, *asked, head=scores, chunk_size=present.chunk, **options
         )
-        # Weights are 0 or 1: a batch that scores nothing has loss 0, and never 0 / 0.
-        return sums.loss_sum / jnp.maximum(sums.weight_sum, 1.0), sums
 
     def _evaluate(self, parameters: Any, batch: Batch) -> tuple[Array, Array]:
         """Returns the summed plain loss of a batch and the number of scored tokens."""
-        sums = self._loss(parameters, batch=batch)[1]
+        sums = self._sums(parameters, batch)
         return sums.nll_sum, sums.weight_sum
 
     def _probe(
@@ -223,7 +253,7 @@ class Program:
         """Measures the inside of the model on a batch, from which nothing is learned."""
 
         def loss(parameters: Any) -> Array:
-            return self._loss(parameters, batch=batch, hyper=hyper)[0]
+            return mean_loss(self._sums(parameters, batch, hyper=hyper))
 
         tokens, weights = jnp.asarray(batch.tokens), jnp.asarray(batch.weights)
         return probes.measure(
@@ -243,8 +273,9 @@ def mean_nll(program: Program, parameters: Any, batches: Iterable[Batch]) -> flo
     Raises:
         ValueError: If no token is scored.
     """
-    evaluate = functools.partial(program.evaluate, parameters)
-    sums = np.asarray(jax.device_get([evaluate(batch) for batch in batches]), np.float64)
+    placed = map(program.place_batch, batches)
+    found = [program.evaluate(parameters, batch) for batch in placed]
+    sums = np.asarray(jax.device_get(found), np.float64)
     nll, weight = sums.reshape(-1, 2).sum(axis=0)
     if weight == 0:
         raise ValueError(f"{len(sums)} batches score no token, so that they have no mean loss.")

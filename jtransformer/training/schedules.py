@@ -56,7 +56,8 @@ def hyperparameters(spec: RunSpec) -> Hyperparameters:
         **schedule,
         "steps": spec.training.steps,
         "average_decay": spec.training.average_decay or 0.0,
-        **dataclasses.asdict(spec.loss),
+        "label_smoothing": spec.loss.label_smoothing,
+        "z_loss": spec.loss.z_loss,
         "dropout": DropoutRates(**dataclasses.asdict(spec.model.dropout)),
     }
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), Hyperparameters(**values))

@@ -10,8 +10,9 @@ import jax
 
 from jtransformer import data, records
 from jtransformer.data.vocabularies import check_vocabularies
-from jtransformer.spec import DataSpec, RunSpec, fingerprint
+from jtransformer.spec import DataSpec, Layout, RunSpec, SpecError, fingerprint
 from jtransformer.spec.objectives import Objective
+from jtransformer.training import hosts
 from jtransformer.training.choice import (
     SEVERAL_STEPS,
     Choice,
@@ -19,14 +20,17 @@ from jtransformer.training.choice import (
     Wish,
     Work,
     choose,
+    choose_over_devices,
 )
 from jtransformer.training.directory import open_directory
 from jtransformer.training.execution import LOOP, Execution
+from jtransformer.training.fitting import check_rows
 from jtransformer.training.group import Cell, Ended, Group
 from jtransformer.training.hooks import NO_HOOKS, Hooks
 from jtransformer.training.journal import RunContext
 from jtransformer.training.lanes import Compiled, Lanes, compiled, numbers_of
 from jtransformer.training.machine import usable_memory
+from jtransformer.training.mesh import arrange
 from jtransformer.training.program import Program, parameter_key, program_key
 
 
@@ -36,7 +40,7 @@ class Trainer:
     def __init__(self, hooks: Hooks = NO_HOOKS):
         self._hooks = hooks
         self._corpora: dict[tuple[DataSpec, Objective], data.Corpus] = {}
-        self._programs: dict[RunSpec, Program] = {}
+        self._programs: dict[tuple[RunSpec, Layout | None], Program] = {}
         self._compiled: dict[tuple[RunSpec, Execution], Compiled] = {}
 
     def identify(self, spec: RunSpec) -> str:
@@ -47,12 +51,24 @@ class Trainer:
         """
         return fingerprint(spec, self._corpus(spec).sha256, records.SCHEMA)
 
-    def train(self, spec: RunSpec, directory: Path) -> dict[str, Any]:
+    def check(self, spec: RunSpec, execution: Execution) -> None:
+        """Refuses what cannot be trained so on these devices; makes and compiles nothing.
+
+        Raises:
+            SpecError: If there are fewer devices than the execution wants, or one of them would
+                have nothing to do.
+        """
+        if execution.mode == "pmap":
+            check_rows(spec, execution.devices, "data")
+        self._compiled_for(spec, execution)
+
+    def train(self, spec: RunSpec, directory: Path, execution: Execution = LOOP) -> dict[str, Any]:
         """Trains a run to its end, from its newest checkpoint where there is one.
 
         Args:
             spec: The run.
             directory: Its own directory; made if missing.
+            execution: How it is computed.
 
         Returns:
             The content of its status.json; a complete run is not touched again.
@@ -61,7 +77,7 @@ class Trainer:
             SpecError: If the text is too short, or the directory belongs to another run.
             Interrupted: If `should_stop` became true; the state is saved.
         """
-        with contextlib.closing(self.train_group([(spec, directory)], LOOP)) as ended:
+        with contextlib.closing(self.train_group([(spec, directory)], execution)) as ended:
             found = next(ended)
         if found.error is not None:
             raise found.error
@@ -87,12 +103,15 @@ class Trainer:
             SpecError: If there are fewer devices than the execution wants.
             Interrupted: If `should_stop` became true; the states of all runs are saved.
         """
-        open_run = functools.partial(self._open, mode=execution.label)
+        hooks = self._hooks._replace(should_stop=hosts.Agreed(self._hooks.should_stop))
+        if not hosts.is_first():
+            hooks = hooks._replace(on_row=NO_HOOKS.on_row, guard=NO_HOOKS.guard)
+        open_run = functools.partial(self._open, hooks=hooks, execution=execution)
 
         def lanes_of(context: RunContext) -> Lanes:
             return Lanes(self._compiled_for(context.spec, execution), execution)
 
-        return Group(open_run, lanes_of, execution, self._hooks).train(cells)
+        return Group(open_run, lanes_of, execution, hooks).train(cells)
 
     def choose(self, spec: RunSpec, wish: Wish, *, runs: int, updates: int) -> Choice:
         """Chooses how the runs of a group are to be computed here; see `choice.choose`.
@@ -106,6 +125,10 @@ class Trainer:
         Raises:
             SpecError: If what is asked for has no meaning, or the text cannot be used.
         """
+        if wish.mode in ("mesh", "pmap"):
+            choice = choose_over_devices(wish, jax.device_count())
+            self.check(spec, choice.execution)
+            return choice
         most = wish.steps_per_dispatch or min(SEVERAL_STEPS, spec.training.log_every)
         batches = data.TrainingBatches(self._corpus(spec), spec)
         sample = Sample(
@@ -116,26 +139,41 @@ class Trainer:
         )
         return choose(sample, wish, Work(runs, updates, jax.local_device_count(), usable_memory()))
 
-    def _open(self, spec: RunSpec, directory: Path, mode: str) -> RunContext | dict[str, Any]:
+    def _open(
+        self, spec: RunSpec, directory: Path, *, hooks: Hooks, execution: Execution
+    ) -> RunContext | dict[str, Any]:
         """Makes a directory the run's; returns its status where it is complete."""
         identity, corpus = self.identify(spec), self._corpus(spec)
         files = records.RunFiles(directory)
-        open_directory(files, spec, corpus, identity)
-        if files.status.exists():
-            return records.read_json(files.status)
-        program = self._program(spec)
-        return RunContext(spec, identity, files, corpus, program, self._hooks, mode)
 
-    def _program(self, spec: RunSpec) -> Program:
-        key = program_key(spec)
+        def begun() -> tuple[str, dict[str, Any] | None]:
+            open_directory(files, spec, corpus, identity)
+            return identity, records.read_json(files.status) if files.status.exists() else None
+
+        first, status = hosts.told(begun)
+        if first != identity:
+            raise SpecError(
+                "",
+                f"Process {jax.process_index()} of {jax.process_count()} has another run than the "
+                f"first ({identity[:8]}, the first has {first[:8]}); give all processes the same "
+                "config and the same data.",
+            )
+        if status is not None:
+            return status
+        program = self._program(spec, execution.layout)
+        return RunContext(spec, identity, files, corpus, program, hooks, execution.label)
+
+    def _program(self, spec: RunSpec, layout: Layout | None = None) -> Program:
+        key = program_key(spec), layout
         if key not in self._programs:
-            self._programs[key] = Program(spec)
+            arrangement = None if layout is None else arrange(layout)
+            self._programs[key] = Program(spec, arrangement=arrangement)
         return self._programs[key]
 
     def _compiled_for(self, spec: RunSpec, execution: Execution) -> Compiled:
         key = program_key(spec), execution
         if key not in self._compiled:
-            self._compiled[key] = compiled(self._program(spec), execution)
+            self._compiled[key] = compiled(self._program(spec, execution.layout), execution)
         return self._compiled[key]
 
     def _corpus(self, spec: RunSpec) -> data.Corpus:

@@ -1,4 +1,4 @@
-"""Tests for jtransformer.data.batches: windows of one text, order, hosts and refusals."""
+"""Tests for jtransformer.data.batches: windows of one text, order, shares and refusals."""
 
 import hashlib
 import subprocess
@@ -19,7 +19,6 @@ from jtransformer.spec import (
     DataSpec,
     Learned,
     MaskedLM,
-    PrefixLM,
     RunSpec,
     Seq2Seq,
     SpanCorruption,
@@ -197,34 +196,6 @@ def test_evaluation_scores_every_byte_but_the_first_once(size, batch_size):
     assert before.tolist() == list(range(size - 1))
     weights = np.concatenate([batch.weights.ravel() for batch in batches])
     assert set(weights.tolist()) <= {0.0, 1.0} and weights.sum() == size - 1
-
-
-FIVE = dict(length=T, training=dict(batch_size=5))
-OBJECTIVES = {
-    "causal": run_of(**FIVE),
-    "prefix": run_of(PrefixLM(), **FIVE),
-    "masked": run_of(MaskedLM(rate=0.5), **FIVE),
-    "spans": run_of(SpanCorruption(density=0.4), **FIVE),
-}
-
-
-@pytest.mark.parametrize("spec", OBJECTIVES.values(), ids=OBJECTIVES)
-@pytest.mark.parametrize("hosts", [1, 2, 3, 5])
-def test_hosts_have_the_rows_of_the_batch_between_them(spec, hosts):
-    """CKPT-11: whatever their number, in any step, each row exactly once."""
-    batches = TrainingBatches(corpus_of(spec, stream(TEXT[:200] % 20)), spec)
-    for t in (0, 17):
-        whole = batches[t]
-        for host in range(hosts):
-            own = batches.slice_of(t, host, hosts)
-            for array, part in zip(whole, own, strict=True):
-                np.testing.assert_array_equal(part, None if array is None else array[host::hosts])
-
-
-@pytest.mark.parametrize(("host", "hosts"), [(2, 2), (-1, 2), (0, 0)])
-def test_error_no_such_host(host, hosts):
-    with pytest.raises(ValueError, match=f"got host={host}, hosts={hosts}"):
-        training().slice_of(0, host, hosts)
 
 
 def test_error_fewer_windows_than_a_batch():

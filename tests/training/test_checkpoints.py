@@ -1,5 +1,7 @@
 """Tests for jtransformer.training.checkpoints: kept, refused, damaged, on real files."""
 
+import hashlib
+import json
 import math
 import shutil
 import subprocess
@@ -14,7 +16,7 @@ import pytest
 
 from jtransformer import records
 from jtransformer.spec import SpecError
-from jtransformer.training import Checkpoints
+from jtransformer.training import Checkpoints, digest
 
 # Random numbers, so that what is stored is not compressed to something that has a checksum.
 WEIGHTS = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
@@ -157,6 +159,28 @@ def test_a_flipped_byte_anywhere_is_never_restored_silently(tmp_path):
         damaged.write_bytes(bytes(content))
         step, state = newest(copy)
         np.testing.assert_array_equal(state["w"], state_at(step)["w"], err_msg=str(path))
+
+
+def as_before(files, step, state):
+    """Gives a step the digests that earlier versions wrote: hashes of whole arrays."""
+    path = files.checkpoints / str(step) / "about/metadata"
+    about = records.read_json(path)
+    about.pop("digest")
+    for name, leaf in about["leaves"].items():
+        leaf["digest"] = digest(state[name.strip("[]'")])
+    text = json.dumps(about, sort_keys=True).encode()
+    path.write_text(json.dumps(about | {"digest": hashlib.sha256(text).hexdigest()}))
+
+
+@ABANDONED_READS
+def test_a_checkpoint_of_an_earlier_version_is_read_and_checked(tmp_path):
+    files = saved(tmp_path, {1: 1.0, 2: 2.0})
+    as_before(files, 2, state_at(2))
+    step, state = newest(files)
+    assert step == 2
+    np.testing.assert_array_equal(state["w"], state_at(2)["w"])
+    as_before(files, 2, state_at(3))
+    assert newest(files)[0] == 1
 
 
 @ABANDONED_READS

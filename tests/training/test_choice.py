@@ -1,6 +1,5 @@
 """Tests for jtransformer.training.choice: what is measured, what is not, and what memory allows."""
 
-import dataclasses
 import json
 from typing import Any
 
@@ -46,8 +45,7 @@ def sample(tmp_path_factory):
 def recorded(choice):
     """What is written to a file and read again says which execution it was."""
     record = json.loads(json.dumps(choice.record))
-    names = [field.name for field in dataclasses.fields(Execution)]
-    assert Execution(**{name: record[name] for name in names}) == choice.execution
+    assert Execution.from_record(record) == choice.execution
     return record
 
 

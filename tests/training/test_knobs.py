@@ -2,12 +2,13 @@
 
 import dataclasses
 
+import jax
 import pytest
 import tiny_run
 
 from jtransformer import data, records
 from jtransformer.spec import Patience, TrainingSpec
-from jtransformer.training import Hooks, Trainer
+from jtransformer.training import Hooks, Trainer, hyperparameters, parameter_key
 
 PROGRAMS = {}
 
@@ -27,6 +28,7 @@ LIVE = {
     "evaluate_every": (5, evaluated),
     "checkpoint_every": (3, lambda found: found["checkpoints"]),
     "evaluation_batch_size": (3, lambda found: found["evaluation_rows"]),
+    "microbatches": (2, lambda found: found["program"]().count("scan[")),
     "average_decay": (0.5, lambda found: losses(found)[1:]),
     "probe_steps": ((0, 3), lambda found: found["probes"]),
     "early_stopping": (
@@ -34,18 +36,25 @@ LIVE = {
         lambda found: found["result"]["stopped_early_at"],
     ),
 }
-QUIET = ("log_every", "checkpoint_every", "evaluation_batch_size", "probe_steps")
-"""What is looked at, and not what is trained."""
+QUIET = ("log_every", "checkpoint_every", "evaluation_batch_size", "probe_steps", "microbatches")
+"""What is looked at, and not what is trained; and parts of a batch, which are the whole."""
 
 
 def trained(spec, directory):
     trainer = Trainer(Hooks())
     trainer._programs = PROGRAMS
-    tiny_run.program(spec, PROGRAMS)
+    program = tiny_run.program(spec, PROGRAMS)
     status, files = trainer.train(spec, directory), records.RunFiles(directory)
     corpus = data.load(spec.data)
     first = next(data.evaluation_batches(corpus, "validation", spec))
+
+    def written():
+        state = jax.eval_shape(program._start, parameter_key(0))
+        batch = data.TrainingBatches(corpus, spec)[0]
+        return str(jax.make_jaxpr(program.step)(state, batch, hyperparameters(spec)))
+
     return {
+        "program": written,
         "result": status["result"],
         "rows": records.read_rows(files.metrics),
         "checkpoints": sorted(int(path.name) for path in files.checkpoints.iterdir()),

@@ -17,6 +17,7 @@ from jtransformer.spec import (
     LossSpec,
     OptimizerSpec,
     Patience,
+    Precision,
     Sgd,
     WarmupCosine,
     WarmupLinear,
@@ -28,6 +29,7 @@ from jtransformer.training import (
     parameter_key,
     program_key,
 )
+from jtransformer.training.gradients import mean_loss
 
 PROGRAMS = {}
 PLAIN_SGD = OptimizerSpec(
@@ -94,7 +96,8 @@ def test_value_loss_is_what_is_minimised_and_nll_is_plain(spec, batch, loss):
 
 def test_live_each_number_of_the_loss_changes_the_update(spec, batch):
     changes = {"label_smoothing": 0.2, "z_loss": 0.05}
-    assert set(changes) == {field.name for field in dataclasses.fields(LossSpec)}
+    # Chunks change how sums are taken and not what they are: see test_gradients.py.
+    assert {*changes, "chunk"} == {field.name for field in dataclasses.fields(LossSpec)}
     base = after(spec, batch)[1].parameters["embedding"]["table"]
     for name, value in changes.items():
         found = after(with_loss(spec, **{name: value}), batch)[1].parameters["embedding"]["table"]
@@ -108,7 +111,7 @@ def test_a_batch_that_scores_nothing_has_loss_0_and_moves_nothing(spec, batch):
     assert (tally.loss_sum, tally.nll_sum, tally.weight_sum, tally.gradient_norm_sum) == (0,) * 4
     start = program.start(parameter_key(0)).parameters
     jax.tree.map(np.testing.assert_array_equal, state.parameters, start)
-    assert quickly(lambda x: program._loss(x, batch=silent, key=None)[0])(start) == 0
+    assert quickly(lambda x: mean_loss(program._sums(x, silent)))(start) == 0
     with pytest.raises(ValueError, match="1 batches score no token"):
         mean_nll(program, start, [silent])
 
@@ -182,6 +185,11 @@ OTHERS = {
     "smoothing": lambda s: with_loss(s, label_smoothing=0.1),
     "dropout": lambda s: with_dropout(s, ffn=0.1),
     "batch": lambda s: _training(s, batch_size=5),
+    "microbatches": lambda s: _training(s, microbatches=2),
+    "chunk": lambda s: with_loss(s, chunk=8),
+    "precision": lambda s: dataclasses.replace(
+        s, model=dataclasses.replace(s.model, precision=Precision(ffn="bfloat16"))
+    ),
 }
 
 

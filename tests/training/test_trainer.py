@@ -283,7 +283,8 @@ def test_environment_lists_what_is_decayed(quiet):
 
 def test_run_names_directories_by_seed_and_identity(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "jtransformer.training.trainer.Program", lambda spec: tiny_run.program(spec, PROGRAMS)
+        "jtransformer.training.trainer.Program",
+        lambda spec, arrangement: tiny_run.program(spec, PROGRAMS),
     )
     spec = tiny_run.run_spec(tmp_path, steps=2)
     statuses = run([spec, tiny_run.with_seed(spec, 1)], tmp_path / "runs")

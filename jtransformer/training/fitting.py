@@ -1,0 +1,110 @@
+"""What a layout must divide: a device that would have nothing of its own is refused."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+from jtransformer.spec import Layout, RunSpec, SpanCorruption, SpecError
+from jtransformer.spec.spans import span_lengths
+from jtransformer.training.partition import (
+    divisions,
+    partition_optimizer,
+    partition_parameters,
+)
+from jtransformer.training.state import TrainState
+
+DIVIDED = {
+    "fsdp": "the width of the model",
+    "tensor": "heads, hidden units or the vocabulary",
+}
+"""What of its parameters each axis divides."""
+
+
+def check_layout(spec: RunSpec, state: TrainState, layout: Layout) -> None:
+    """Refuses a layout of which an axis would do nothing for a run.
+
+    Args:
+        spec: The run.
+        state: Its state, or the shapes of it.
+        layout: By how much each part is divided.
+
+    Raises:
+        SpecError: For the first such axis.
+    """
+    names = " * ".join(axis for axis in ("data", "fsdp") if getattr(layout, axis) > 1)
+    check_rows(spec, layout.row_parts, names)
+    _check_lengths(spec, layout)
+    for axis, what in DIVIDED.items():
+        size = getattr(layout, axis)
+        if size > 1 and not _divides(state.parameters, Layout(**{axis: size})):
+            raise SpecError(
+                f"--mesh {axis}",
+                f"= {size} divides nothing: the model has no parameter of which {size} divides "
+                f"{what}; use a divisor of one of them.",
+            )
+    if layout.shard_optimizer:
+        _check_optimizer(state, layout)
+
+
+def check_rows(spec: RunSpec, parts: int, names: str) -> None:
+    """Refuses to divide the rows of an update among more devices than there are rows.
+
+    Args:
+        spec: The run.
+        parts: Devices that have rows of their own.
+        names: What makes them so many, for the sentence.
+
+    Raises:
+        SpecError: If there are too few.
+    """
+    training = spec.training
+    rows = training.batch_size // training.microbatches
+    if rows < parts:
+        of = f"training.batch_size={training.batch_size}"
+        if training.microbatches > 1:
+            of += f" in {training.microbatches} microbatches"
+        raise SpecError(
+            f"--mesh {names}",
+            f"= {parts} leaves devices without a row: {of} has {rows} at a time; use at most "
+            f"{rows}.",
+        )
+
+
+def lengths_of(spec: RunSpec) -> Iterator[tuple[str, int]]:
+    """Yields the tokens of the rows that a run reads, by what they are called."""
+    data, objective = spec.data, spec.objective
+    if isinstance(objective, SpanCorruption):
+        widths = span_lengths(data.length, objective.density, objective.mean_length)
+        yield "the corrupted source", widths.source_length
+        yield "the spans to restore", widths.target_length
+        return
+    yield "data.length", data.length
+    if data.source_length is not None:
+        yield "data.source_length", data.source_length
+
+
+def _check_lengths(spec: RunSpec, layout: Layout) -> None:
+    for name, length in lengths_of(spec):
+        if length % layout.sequence:
+            raise SpecError(
+                "--mesh sequence",
+                f"must divide {name}, got sequence={layout.sequence} for {length} tokens; use a "
+                "divisor of it.",
+            )
+
+
+def _divides(parameters: Any, layout: Layout) -> bool:
+    places = partition_parameters(parameters, layout)
+    return any(divisions(place, layout) > 1 for place in jax.tree.leaves(places))
+
+
+def _check_optimizer(state: TrainState, layout: Layout) -> None:
+    places = partition_optimizer(state.optimizer, state.parameters, layout)
+    over_data = Layout(data=layout.data)
+    if not any(divisions(place, over_data) > 1 for place in jax.tree.leaves(places)):
+        raise SpecError(
+            "--mesh shard_optimizer",
+            f"= true divides nothing: no state of this optimizer has an axis that data="
+            f"{layout.data} divides; leave it out.",
+        )

@@ -1,0 +1,152 @@
+"""Tests that a run over eight devices is the run of one, and that each device has its part."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from meshed import MODELS, TOLERANCE, batches, in_eight_devices, layouts, model, program_of, run
+
+from jtransformer.spec import Layout, OptimizerSpec, Sgd, SpecError
+from jtransformer.training import Program, arrange, padded
+from jtransformer.training.fitting import check_layout
+
+THREE = ("data=8, shard_optimizer=true", "fsdp=4, tensor=2", "data=2, tensor=2, sequence=2")
+DROPPING = "scan, dropout"
+
+
+def assert_alike(found):
+    """Asserts that everything of a model is what it is on one device."""
+    one = found["one"]
+    for label, other in found.items():
+        np.testing.assert_allclose(other["losses"], one["losses"], rtol=TOLERANCE, err_msg=label)
+        if label.startswith("pmap") or label == "one":
+            continue
+        np.testing.assert_allclose(other["evaluated"], one["evaluated"], rtol=TOLERANCE)
+        assert other["starts_alike"], label
+        assert other["compiled"] == 1, f"{label}: the state drifts to another place"
+
+
+@pytest.fixture(scope="module")
+def uneven():
+    """Ten rows over eight, four and two devices, none of which scores as many as another."""
+    found = in_eight_devices("mesh_losses.py", DROPPING, ";".join(THREE), "10", "8;3")
+    return found[f"{DROPPING}, 10 rows"]
+
+
+def test_losses_are_those_of_one_device_however_rows_come_out(uneven):
+    assert_alike(uneven)
+
+
+def test_each_device_has_its_part_of_parameters_and_moments(uneven):
+    # A little more than an eighth: norms are whole, and heads that eight does not divide.
+    spread = uneven["fsdp=4, tensor=2"]
+    assert 1 / 8 < spread["parameters"] < 0.16
+    assert 1 / 8 <= spread["moments"] < 0.16
+    rows_alone = uneven["data=8, shard_optimizer=true"]
+    assert rows_alone["parameters"] == 1
+    assert 1 / 8 <= rows_alone["moments"] < 0.16
+
+
+def test_parameters_in_parts_take_less_memory_and_are_fetched_by_layer():
+    found = in_eight_devices("mesh_memory.py", "data=8", "fsdp=8")
+    whole, parts = (found["layouts"][label] for label in ("data=8", "fsdp=8"))
+    assert parts["state"] < whole["state"] / 6
+    assert parts["temporary"] < whole["temporary"]
+    assert not whole["gathered"]
+    # One layer's matrix at a time, and neither all of a stack nor the activations of all rows.
+    assert parts["gathered"] and max(parts["gathered"]) < found["stacked"]
+    for one in (whole, parts):
+        assert one["aliased"] > 0.9 * one["state"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_every_mesh_of_eight_devices_gives_the_losses_of_one(name):
+    rows = "8" if "dropout" in name else "8;9"
+    for found in in_eight_devices("mesh_losses.py", name, "all", rows, "8;2").values():
+        assert len(found) == 3 + len(layouts())
+        assert_alike(found)
+
+
+REFUSED = {
+    "--mesh data = 16 leaves devices without a row: .*batch_size=8 has 8": Layout(data=16),
+    r"--mesh data \* fsdp = 16 leaves": Layout(data=4, fsdp=4),
+    "--mesh sequence must divide data.length, got sequence=3 for 16": Layout(sequence=3),
+    "--mesh fsdp = 5 divides nothing": Layout(fsdp=5),
+    "--mesh tensor = 7 divides nothing": Layout(tensor=7),
+}
+
+
+@pytest.fixture(scope="module")
+def shapes():
+    spec = run(MODELS["loop"])
+    return spec, program_of(spec, None).abstract(batches(spec, 8, 1)[0])[0]
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_an_axis_that_divides_nothing_is_refused(shapes, message):
+    with pytest.raises(SpecError, match=message):
+        check_layout(*shapes, REFUSED[message])
+
+
+def test_an_optimizer_without_a_state_has_nothing_to_divide():
+    spec = dataclasses.replace(
+        run(MODELS["loop"]), optimizer=OptimizerSpec(rule=Sgd(momentum=None))
+    )
+    state = Program(spec).abstract(batches(spec, 8, 1)[0])[0]
+    check_layout(spec, state, Layout(data=2))
+    with pytest.raises(SpecError, match="shard_optimizer = true divides nothing"):
+        check_layout(spec, state, Layout(data=2, shard_optimizer=True))
+
+
+def test_more_devices_than_there_are_are_refused():
+    with pytest.raises(SpecError, match="--mesh = 'fsdp=2' takes 2 devices and there is 1; make"):
+        arrange(Layout(fsdp=2), jax.devices()[:1])
+
+
+def test_rows_that_are_added_are_not_scored():
+    batch = batches(run(MODELS["two stacks, dropout"]), 5, 1)[0]
+    longer = padded(batch, 4)
+    assert padded(batch, 5) is batch
+    for own, found in zip(batch, longer, strict=True):
+        if own is not None:
+            np.testing.assert_array_equal(found[:5], own)
+            assert len(found) == 8
+    assert longer.weights[5:].sum() == 0 and batch.weights[4].sum() > 0
+
+
+def test_a_mesh_of_one_device_is_that_device():
+    spec = run(model(layers=1), batch_size=2)
+    alone, meshed = program_of(spec, None), program_of(spec, Layout())
+    batch = batches(spec, 2, 1)[0]
+    shapes = jax.tree.map(lambda x: (x.shape, x.dtype), alone.abstract(batch))
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), meshed.abstract(batch)) == shapes
+
+
+def test_runs_over_devices_have_the_records_of_one(tmp_path):
+    found = in_eight_devices("mesh_runs.py", str(tmp_path))
+    runs = found["runs"]
+    assert {name: one["mode"] for name, one in runs.items()} == {
+        "loop": "loop",
+        "mesh": "mesh, fsdp=2, tensor=2",
+        "pmap": "pmap, 4 devices",
+        "again": "mesh, fsdp=2, tensor=2",
+        "launched": "mesh, fsdp=2, tensor=2",
+    }
+    # Stopped and continued, and as the run of a sweep: the same bits.
+    assert runs["again"] == runs["mesh"] == runs["launched"]
+    assert found["execution"]["mesh"] == "fsdp=2, tensor=2"
+    for name in ("mesh", "pmap"):
+        rows = zip(runs[name]["run"][1], runs["loop"]["run"][1], strict=True)
+        for ours, theirs in rows:
+            for key in ("train_loss", "validation_nll", "gradient_norm", "scored_tokens"):
+                if theirs[key] is not None:
+                    np.testing.assert_allclose(ours[key], theirs[key], rtol=2 * TOLERANCE)
+        probed = runs[name]["probed"], runs["loop"]["probed"]
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3), *probed)
+    assert found["said"] == [
+        "Training on 1 of 8 devices; --mesh fsdp=8 uses all of them.",
+        "Training on 4 of 8 devices; --mesh fsdp=8 uses all of them.",
+        None,
+    ]
