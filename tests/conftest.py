@@ -25,7 +25,7 @@ jaxtyping.install_import_hook(CHECKED, "beartype.beartype")
 TESTS = pathlib.Path(__file__).parent
 
 # optax.adamw mixes dtypes, so these folders alone run under JAX's standard dtype promotion.
-STANDARD_PROMOTION = {"training", "cli"}
+STANDARD_PROMOTION = {"training", "cli", "ahead"}
 
 # A skip hides a law. Each has a reason, an owner and a date, and their number is bounded.
 MAX_SKIPS = 4

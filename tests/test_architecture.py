@@ -51,6 +51,9 @@ PACKAGES = {
     "report": Allowed({"records", "stats"}, {"altair"}, {"vl_convert"}),
     "trackers": Allowed({"records"}, set(), {"tensorboardX", "wandb"}),
     "config": Allowed({"spec"}, {"ml_collections"}),
+    "ahead": Allowed(
+        {"spec", "modules", "generation", "accounting", "data", "training", "records"}, {"jax"}
+    ),
 }
 # `import jtransformer.cli` loads no command; a command's own module may load its printer.
 COMMANDS = Allowed(set(PACKAGES), {"absl", "ml_collections", "rich"}, {"jax", "numpy"})

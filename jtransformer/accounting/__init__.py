@@ -2,6 +2,7 @@
 
 from jtransformer.accounting.activations import activation_bytes
 from jtransformer.accounting.caches import cache_bytes
+from jtransformer.accounting.chips import CHIPS, Chip, chip, chip_of
 from jtransformer.accounting.flops import Flops, flops
 from jtransformer.accounting.knobs import KNOBS
 from jtransformer.accounting.leaves import Leaf, leaves
@@ -10,11 +11,14 @@ from jtransformer.accounting.memory import Memory, memory, optimizer_numbers
 from jtransformer.accounting.parameters import Parameters, parameters
 from jtransformer.accounting.quantities import OF_PARAMETERS, QUANTITIES, Quantity, quantity
 from jtransformer.accounting.rows import RowLengths, row_lengths
+from jtransformer.accounting.utilisation import utilisation
 
 __all__ = [
+    "CHIPS",
     "KNOBS",
     "OF_PARAMETERS",
     "QUANTITIES",
+    "Chip",
     "Flops",
     "Leaf",
     "Match",
@@ -24,6 +28,8 @@ __all__ = [
     "RowLengths",
     "activation_bytes",
     "cache_bytes",
+    "chip",
+    "chip_of",
     "flops",
     "leaves",
     "match",
@@ -32,4 +38,5 @@ __all__ = [
     "parameters",
     "quantity",
     "row_lengths",
+    "utilisation",
 ]

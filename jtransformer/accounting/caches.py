@@ -9,7 +9,14 @@ from collections.abc import Iterator
 
 from jtransformer.accounting.flops import check_lengths
 from jtransformer.accounting.stacks import StackView, stacks_of, windows_of
-from jtransformer.spec import Encoder, LatentAttention, LinearAttention, ModelSpec, SpecError
+from jtransformer.spec import (
+    FLOAT_BYTES,
+    Encoder,
+    LatentAttention,
+    LinearAttention,
+    ModelSpec,
+    SpecError,
+)
 
 LEAST_STATE_BYTES = 4
 """Linear attention adds up in at least float32."""
@@ -21,7 +28,7 @@ def cache_bytes(
     length: int,
     source_length: int | None = None,
     rows: int = 1,
-    bytes_per_number: int = 4,
+    bytes_per_number: int | None = None,
     chunk: int | None = 1,
 ) -> int:
     """Counts the bytes of a cache of `length` tokens.
@@ -31,7 +38,7 @@ def cache_bytes(
         length: Tokens that each row can hold [T].
         source_length: Tokens of the memory that each row reads [S]; None is `length`.
         rows: Sequences that are decoded together [B].
-        bytes_per_number: 4 for float32, 2 for bfloat16.
+        bytes_per_number: 4 for float32, 2 for bfloat16; None is that of the model's attention.
         chunk: Tokens that a layer with a window is given at a time: it keeps that many less one
             beyond its window. None lets every layer hold `length` tokens, as all do where
             layers are scanned and some have no window: their caches are of one size.
@@ -43,6 +50,8 @@ def cache_bytes(
     for name, size in (("rows", rows), ("bytes_per_number", bytes_per_number), ("chunk", chunk)):
         if size is not None and size < 1:
             raise SpecError(name, f"must be at least 1, got {size}.")
+    if bytes_per_number is None:
+        bytes_per_number = FLOAT_BYTES[model.precision.attention]
     if isinstance(model.stack, Encoder):
         return 0
     stack = stacks_of(model)[-1]

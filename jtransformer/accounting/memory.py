@@ -1,4 +1,7 @@
-"""Bytes that training a run takes, part by part; all numbers are float32."""
+"""Bytes that training a run takes, part by part.
+
+Parameters, gradients, optimizer and average are float32; activations are of the types of the model.
+"""
 
 import dataclasses
 import math
@@ -21,7 +24,7 @@ class Memory:
 
     Attributes:
         parameters: The model.
-        gradients: As much again.
+        gradients: As much again; twice as much where those of microbatches are added up.
         optimizer: What the rule remembers; its counters, a few bytes, are left out.
         average: The mean of the parameters, where there is one.
         activations: What the forward pass leaves for the backward pass, estimated; see
@@ -41,20 +44,20 @@ class Memory:
 
 def memory(run: RunSpec) -> Memory:
     """Counts what a training step of a run needs on one device that holds all of it."""
-    model = run.model
+    model, training = run.model, run.training
     weights = BYTES_PER_NUMBER * parameters(model).total
     length, source_length = row_lengths(run)
     return Memory(
         parameters=weights,
-        gradients=weights,
+        gradients=weights if training.microbatches == 1 else 2 * weights,
         optimizer=BYTES_PER_NUMBER * optimizer_numbers(model, run.optimizer.rule),
-        average=0 if run.training.average_decay is None else weights,
+        average=0 if training.average_decay is None else weights,
         activations=activation_bytes(
             model,
             length=length,
             source_length=source_length,
-            rows=run.training.batch_size,
-            bytes_per_number=BYTES_PER_NUMBER,
+            rows=training.batch_size // training.microbatches,
+            chunk=run.loss.chunk,
         ),
     )
 

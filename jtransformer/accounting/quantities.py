@@ -30,8 +30,8 @@ def quantity(
             head, see `Parameters.non_embedding`. "training_flops": forward and backward, scores
             as computed, per token. "inference_flops": one more token behind a cache of `length`
             tokens, see `Flops.decoding`; the forward pass per token of what is not decoded, an
-            encoder or a model without a token head. "kv_bytes": what a float32 cache of `length`
-            tokens holds, divided by them; 0 for an encoder alone.
+            encoder or a model without a token head. "kv_bytes": what a cache of `length` tokens
+            holds in the type of attention, divided by them; 0 for an encoder alone.
         length: Tokens of a sequence [T], of the target where there is a source; for the last
             three alone.
         source_length: Tokens of the source [S]; None is `length`.

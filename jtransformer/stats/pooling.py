@@ -21,6 +21,9 @@ Run = tuple[str, str]
 
 _ELSEWHERE = ("data.source.", "data.tokenizer.file.path", "seed")
 """Settings that a comparison of specs leaves to others: the data are known by their hash."""
+_PARTS = ("stream", "attention", "ffn", "head")
+_UNUSED = {f"model.precision.{part}": "float32" for part in _PARTS} | {"training.microbatches": 1}
+"""Values of settings of later versions that change no run; of others that is None and none."""
 _MOST_SAID = 6
 
 
@@ -170,7 +173,8 @@ def _differing_settings(ours: dict[str, Any], theirs: dict[str, Any]) -> list[Ob
         for path in dict.fromkeys([*flat[0], *flat[1]]):
             values = [leaves.get(path) for leaves in flat]
             # A setting that came with a later version, and is not used, changes no run.
-            is_unused = not all(path in leaves for leaves in flat) and not any(values)
+            used = [value for value in values if value and value != _UNUSED.get(path)]
+            is_unused = not used and not all(path in leaves for leaves in flat)
             is_alike = values[0] == values[1] or is_unused
             if not is_alike and path not in own and not path.startswith(_ELSEWHERE):
                 holders[path, *map(_said, values)].append(arm["name"])

@@ -15,6 +15,7 @@ from jtransformer.spec import (
     LatentAttention,
     LinearAttention,
     ModelSpec,
+    Precision,
     RMSNorm,
     Rope,
     SpecError,
@@ -98,6 +99,11 @@ def test_law_proportions():
     base = cache_bytes(LLAMA, length=64)
     assert cache_bytes(LLAMA, length=192) == 3 * base
     assert cache_bytes(LLAMA, length=64, rows=5) == 5 * base
+    rounded = dataclasses.replace(LLAMA, precision=Precision(attention="bfloat16"))
+    assert cache_bytes(rounded, length=64) == base // 2
+    assert cache_bytes(rounded, length=64, bytes_per_number=4) == base
+    others = Precision(stream="bfloat16", ffn="bfloat16", head="bfloat16")
+    assert cache_bytes(dataclasses.replace(LLAMA, precision=others), length=64) == base
     assert cache_bytes(LLAMA, length=64, bytes_per_number=2) == base // 2
     assert cache_bytes(dataclasses.replace(LLAMA, key_value_heads=8), length=64) == base // 4
     assert cache_bytes(dataclasses.replace(LLAMA, layers=16), length=64) == base // 2

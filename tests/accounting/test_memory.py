@@ -17,9 +17,11 @@ from jtransformer.spec import (
     AdamW,
     DataSpec,
     Lion,
+    LossSpec,
     ModelSpec,
     Muon,
     OptimizerSpec,
+    Precision,
     RunSpec,
     Sgd,
     TrainingSpec,
@@ -33,6 +35,7 @@ RULES = (
     AdamW(), Adam(), Lion(), Sgd(), Sgd(momentum=None), Muon(),
     Adafactor(factored_from=10), Adafactor(factored_from=20, scale_by_parameter=False),
 )  # fmt: skip
+SCANNED = ModelSpec(ffn="relu", layers=8, scan_layers=True)
 LARGE = ModelSpec(width=256, heads=2, ffn_width=512, layers=3, vocabulary=300)
 
 
@@ -108,6 +111,15 @@ def test_live_and_null_what_changes_the_memory():
     double = changed(training=TrainingSpec(batch_size=32))
     assert double == dataclasses.replace(base, activations=2 * base.activations)
     assert changed(data=DataSpec(length=65)).activations > base.activations
+    parts = changed(training=TrainingSpec(microbatches=4))
+    quarter, twice = base.activations // 4, 2 * base.gradients
+    assert parts == dataclasses.replace(base, activations=quarter, gradients=twice)
+    chunked = changed(loss=LossSpec(chunk=100))
+    assert chunked == dataclasses.replace(base, activations=chunked.activations)
+    assert chunked.activations < base.activations
+    rounded = changed(model=ModelSpec(precision=Precision(stream="bfloat16", ffn="bfloat16")))
+    assert rounded == dataclasses.replace(base, activations=rounded.activations)
+    assert rounded.activations < base.activations
     assert changed(seed=7, training=TrainingSpec(steps=999)) == base
 
 
@@ -120,21 +132,25 @@ def test_row_lengths():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("model", "least", "most"),
+    ("model", "parts", "least", "most"),
     [
-        (ModelSpec(ffn="relu", layers=8, scan_layers=True), 0.95, 1.15),
-        (ModelSpec(layers=4), 1.2, 1.6),
+        (SCANNED, {}, 0.95, 1.15),
+        (SCANNED, dict(training=TrainingSpec(microbatches=4)), 0.95, 1.15),
+        (dataclasses.replace(SCANNED, vocabulary=8192, layers=2), dict(loss=LossSpec(chunk=128)),
+         0.95, 1.15),
+        (ModelSpec(layers=4), {}, 1.2, 1.6),
         (
             ModelSpec(width=512, heads=4, ffn_width=2048, vocabulary=2048, scan_layers=True),
+            dict(training=TrainingSpec(batch_size=4)),
             0.9,
             1.5,
         ),
     ],
-    ids=["activations in a scan", "activations in a loop", "parameters"],
-)
-def test_total_agrees_with_the_compiled_update(model, least, most):
+    ids=["activations in a scan", "microbatches", "chunks", "activations in a loop", "parameters"],
+)  # fmt: skip
+def test_total_agrees_with_the_compiled_update(model, parts, least, most):
     """From 1.04 times (a scan, ReLU) to 1.41 (a loop, GELU); see the module of activations."""
-    run = RunSpec(model=model, training=TrainingSpec(batch_size=4 if model.width > 64 else 16))
+    run = RunSpec(model=model, **parts)
     program = Program(run)
     state = jax.eval_shape(program.start, jax.random.key(0))
     rows = (run.training.batch_size, run.data.length)

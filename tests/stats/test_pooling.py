@@ -8,6 +8,7 @@ import pytest
 from sweep_fixture import DATA, RATES, noisy_losses, scaled, write_sweep
 
 from jtransformer.records import SweepRecord, load_sweep
+from jtransformer.spec import RunSpec, differences, identity_tree, replace, to_tree
 from jtransformer.stats import analyse, compare, fit_additive, obstacles, pool
 
 EFFECTS = {"pre-gelu": 0.0, "pre-swiglu": -0.03, "post-gelu": 0.002}
@@ -93,6 +94,7 @@ def test_another_result_of_the_same_run_is_said_and_the_first_counts(sweep):
         ({}, {"baseline": "post-gelu"}, "the baseline", ("pre-gelu", "post-gelu")),
         ({}, {"verdict": {"margin": 0.01}}, "the declared margin", ("None", "0.01")),
         ({"training": {"steps": 800}}, {}, "training.steps", ("None", "800")),
+        ({"training": {"microbatches": 2}}, {}, "training.microbatches", ("None", "2")),
         ({"model": {"width": 128, "norm": {"kind": "rms", "rms": {"epsilon": 1e-6}}}}, {},
          "model.width", ("64", "128")),
         ({"model": {"width": 64, "norm": {"kind": "rms", "rms": {"epsilon": 1e-5}}}}, {},
@@ -113,7 +115,7 @@ def test_what_differs_is_named_and_not_pooled(sweep, base, manifest, what, value
         {"data": {"source": {"kind": "file", "file": {"path": "/x"}}, "length": 32}},
         {"seed": 9},
         {"optimizer": {"learning_rate": 3.0}},
-        {"training": {"probe_steps": []}},
+        {"training": {"probe_steps": [], "microbatches": 1}},
         {
             "model": {
                 "width": 64,
@@ -121,10 +123,20 @@ def test_what_differs_is_named_and_not_pooled(sweep, base, manifest, what, value
             }
         },
     ],
-    ids=["place of the data", "seed", "tuned", "a later field at rest", "a kind not chosen"],
+    ids=["place of the data", "seed", "tuned", "later fields at rest", "a kind not chosen"],
 )
 def test_what_changes_no_run_is_no_obstacle(sweep, base):
     assert obstacles(sweep("a", losses_of(0, 1)), sweep("b", losses_of(2, 3), base)) == []
+
+
+def test_every_field_that_a_fingerprint_leaves_out_is_no_obstacle_at_rest(sweep):
+    full, old = to_tree(RunSpec()), identity_tree(RunSpec())
+    assert {"model.precision", "training.microbatches"} <= {*differences(old, full)}
+    first, other = (sweep(name, losses_of(0, 1), tree) for name, tree in (("a", full), ("b", old)))
+    assert obstacles(first, other) == []
+    used = replace(full, {"model.precision.ffn": "bfloat16", "training.microbatches": 2})
+    named = {found.what for found in obstacles(sweep("c", losses_of(0, 1), used), other)}
+    assert named == {"model.precision.ffn", "training.microbatches"}
 
 
 def test_arms_tuned_settings_and_specs_of_one_arm_are_obstacles(sweep):
