@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 from absl import flags
 from ml_collections import ConfigDict
 
+from jtransformer.cli.layouts import layout_of
 from jtransformer.config import inherited_settings, to_plain
-from jtransformer.spec import RunSpec, SpecError, Tree, from_tree, get, nearest
+from jtransformer.spec import Layout, RunSpec, SpecError, Tree, from_tree, get, nearest
 
 OVERRIDE = "--config."
-PATHS = {"workdir", "prompt_file", "into", "pilot", "compile_cache"}
+PATHS = {"workdir", "prompt_file", "into", "pilot", "compile_cache", "cache"}
 """Flags that may begin with "~"."""
 
 
@@ -30,6 +31,7 @@ class Experiment(NamedTuple):
         touched: Dotted paths that the command line set.
         inherited: Dotted paths that are as the preset had them.
         sweep: What `get_sweep()` returns, None where the file has none.
+        layout: What `get_layout()` returns, None where the file has none.
     """
 
     path: Path
@@ -38,6 +40,7 @@ class Experiment(NamedTuple):
     touched: frozenset[str]
     inherited: frozenset[str]
     sweep: Any
+    layout: Layout | None
 
     def run_spec(self) -> RunSpec:
         """Returns the run, checked.
@@ -136,7 +139,7 @@ def read_experiment(path: Path, argv: list[str]) -> Experiment:
         raise SpecError(
             str(path), f"get_config() must return a ConfigDict, got {type(config).__name__}."
         )
-    get_sweep = getattr(module, "get_sweep", None)
+    get_sweep, get_layout = (getattr(module, name, None) for name in ("get_sweep", "get_layout"))
     overrides = _overrides(argv)
     _apply(config, overrides)
     return Experiment(
@@ -146,6 +149,7 @@ def read_experiment(path: Path, argv: list[str]) -> Experiment:
         touched=frozenset(overrides),
         inherited=inherited_settings(config),
         sweep=None if get_sweep is None else _guarded(path, get_sweep),
+        layout=None if get_layout is None else layout_of(_guarded(path, get_layout), str(path)),
     )
 
 

@@ -27,7 +27,17 @@ from absl import flags
 
 from jtransformer import accounting
 from jtransformer.cli.arguments import OVERRIDE, read_experiment, read_flags
-from jtransformer.spec import Encoder, Learned, ModelSpec, RunSpec, SpecError, nearest
+from jtransformer.cli.units import as_bytes, as_flop
+from jtransformer.spec import (
+    Encoder,
+    Learned,
+    LinearAttention,
+    ModelSpec,
+    RunSpec,
+    SpecError,
+    nearest,
+    to_tree,
+)
 from jtransformer.spec.presets import PRESETS
 
 USUAL_LENGTH = 1024
@@ -175,53 +185,47 @@ def _flops_lines(counted: Counted, figures: Mapping[str, Any]) -> list[str]:
     source = f" behind sources of {counted.source_length:,}" if counted.source_length else ""
     lines = [
         f"operations per token, in sequences of {counted.length:,} tokens{source}:",
-        f"  forward {_scaled(flops['forward'])}, training {_scaled(flops['training'])}",
-        f"  without attention scores: forward {_scaled(flops['forward_without_scores'])}, "
-        f"training {_scaled(flops['training_without_scores'])}",
+        f"  forward {as_flop(flops['forward'])}, training {as_flop(flops['training'])}",
+        f"  without attention scores: forward {as_flop(flops['forward_without_scores'])}, "
+        f"training {as_flop(flops['training_without_scores'])}",
     ]
     if flops["forward_visible"] != flops["forward"]:
         lines.append(
-            f"  if hidden scores were left out: forward {_scaled(flops['forward_visible'])}"
+            f"  if hidden scores were left out: forward {as_flop(flops['forward_visible'])}"
         )
     if not isinstance(counted.model.stack, Encoder):
-        lines.append(f"  one more token from a full cache: {_scaled(flops['decoding'])}")
+        lines.append(f"  one more token from a full cache: {as_flop(flops['decoding'])}")
     return lines
+
+
+def _types(model: ModelSpec) -> str:
+    """Names the floating-point types of a training step."""
+    rounded = [part for part, kind in to_tree(model.precision).items() if kind == "bfloat16"]
+    return f"float32, bfloat16 in {' and '.join(rounded)}" if rounded else "float32"
 
 
 def _memory_lines(counted: Counted, figures: Mapping[str, Any]) -> list[str]:
     memory = figures["memory_bytes"]
     lines = []
     if figures["cache_bytes"]:
-        lines.append(f"cache of one such sequence, float32: {_bytes(figures['cache_bytes'])}")
+        linear = isinstance(counted.model.attention, LinearAttention)
+        kept = "float32" if linear else counted.model.precision.attention
+        lines.append(f"cache of one such sequence, {kept}: {as_bytes(figures['cache_bytes'])}")
     if counted.run is None:
         lines.append(
-            f"memory of the parameters, float32: {_bytes(memory['parameters'])}; a training step's "
-            "depends on optimizer and batch, which a model has not: count a run."
+            f"memory of the parameters, float32: {as_bytes(memory['parameters'])}; a training "
+            "step's depends on optimizer and batch, which a model has not: count a run."
         )
         return lines
-    rows, length = counted.run.training.batch_size, accounting.row_lengths(counted.run).length
+    training, length = counted.run.training, accounting.row_lengths(counted.run).length
+    rows = f"{training.batch_size} x {length} tokens"
+    if training.microbatches > 1:
+        rows += f" in {training.microbatches} microbatches"
     parts = ", ".join(
-        f"{part} {_bytes(size)}" for part, size in memory.items() if size and part != "total"
+        f"{part} {as_bytes(size)}" for part, size in memory.items() if size and part != "total"
     )
     lines.append(
-        f"memory of a training step of {rows} x {length} tokens, float32: "
-        f"{_bytes(memory['total'])} ({parts}; activations are an estimate)"
+        f"memory of a training step of {rows}, {_types(counted.model)}: "
+        f"{as_bytes(memory['total'])} ({parts}; activations are an estimate)"
     )
     return lines
-
-
-def _scaled(operations: float) -> str:
-    """Writes a number of operations with a unit, in four digits."""
-    for unit in ("", "k", "M", "G", "T"):
-        if operations < 1000:
-            return f"{operations:.4g} {unit}FLOP"
-        operations /= 1000
-    return f"{operations:.4g} PFLOP"
-
-
-def _bytes(size: float) -> str:
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.4g} {unit}"
-        size /= 1024
-    return f"{size:.4g} TiB"

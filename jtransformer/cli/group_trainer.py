@@ -1,13 +1,12 @@
 """What trains the runs of a sweep: `training.Trainer`, with executions as plain data."""
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
-from jtransformer.spec import RunSpec, identity_tree
+from jtransformer.spec import Layout, RunSpec, identity_tree
 from jtransformer.sweep import WISHES, Launch
 from jtransformer.training import Ended, Execution, Hooks, Trainer, Wish, program_key
 
@@ -19,7 +18,9 @@ class GroupTrainer:
 
     def __init__(self, hooks: Hooks, launch: Launch):
         wishes: dict[str, Any] = {name: getattr(launch, name) for name in WISHES}
-        self._trainer, self._wish = Trainer(hooks), Wish(**wishes)
+        mesh = wishes.pop("mesh")
+        layout = None if mesh is None else Layout.parse(mesh)
+        self._trainer, self._wish = Trainer(hooks), Wish(layout=layout, **wishes)
 
     def identify(self, spec: RunSpec) -> str:
         """Returns a run's fingerprint."""
@@ -38,5 +39,4 @@ class GroupTrainer:
         self, cells: Iterable[tuple[RunSpec, Path]], execution: dict[str, Any]
     ) -> Generator[Ended, None, None]:
         """Trains runs; see `training.Trainer.train_group`."""
-        settings = {field.name: execution[field.name] for field in dataclasses.fields(Execution)}
-        return self._trainer.train_group(cells, Execution(**settings))
+        return self._trainer.train_group(cells, Execution.from_record(execution))

@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from absl import flags
 
+from jtransformer.cli.layouts import define_layout_flags, read_spread
 from jtransformer.cli.preflight import check_writable
-from jtransformer.spec import SpecError
+from jtransformer.spec import Layout, SpecError
 from jtransformer.sweep import Launch
 from jtransformer.sweep.launchers import Launcher, launcher
 from jtransformer.sweep.ledger import LEASE_SECONDS
@@ -35,19 +36,20 @@ def launch_flags() -> flags.FlagValues:
     flags.DEFINE_integer("retries", 0, "retries", flag_values=values)
     flags.DEFINE_float("lease", LEASE_SECONDS, "lease", flag_values=values)
     flags.DEFINE_bool("accept_environment", False, "accept_environment", flag_values=values)
-    flags.DEFINE_string("mode", "auto", "mode", flag_values=values)
+    define_layout_flags(values)
     flags.DEFINE_integer("runs_at_once", None, "runs_at_once", flag_values=values)
     flags.DEFINE_integer("steps_per_dispatch", None, "steps_per_dispatch", flag_values=values)
     flags.DEFINE_string("compile_cache", None, "compile_cache", flag_values=values)
     return values
 
 
-def read_workers(values: flags.FlagValues, workdir: Path) -> Workers:
+def read_workers(values: flags.FlagValues, workdir: Path, layout: Layout | None) -> Workers:
     """Reads who is to train.
 
     Args:
         values: `launch_flags`, read.
         workdir: The work directory.
+        layout: That of the config file; None where it has none.
 
     Raises:
         SpecError: For a number out of its range, an unknown mode, launcher or option, or a place
@@ -61,12 +63,14 @@ def read_workers(values: flags.FlagValues, workdir: Path) -> Workers:
     cache = values.compile_cache and Path(values.compile_cache).expanduser().absolute()
     if cache:
         check_writable(cache, "--compile_cache")
+    spread = read_spread(values, layout)
     launch = Launch(
         retries=values.retries,
         lease_seconds=values.lease,
         accept_environment=values.accept_environment,
-        mode=values.mode,
+        mode=spread.mode or "auto",
         runs_at_once=values.runs_at_once,
+        mesh=spread.layout and spread.layout.label,
         steps_per_dispatch=values.steps_per_dispatch,
         compile_cache=cache and str(cache),
         workers=max(1, values.workers),

@@ -18,6 +18,7 @@ COMMANDS = {
     "evaluate": "measure a trained run's loss, and its answers where it was trained on pairs",
     "generate": "continue a text with a trained run, or answer a source",
     "count": "say how many parameters, operations and bytes a model has",
+    "compile": "say whether a run fits devices that are not here, and how fast it would be",
     "probe": "measure a model inside, layer by layer: a run, or a config at its initial values",
     "reproduce": "train a run again from its directory alone and compare every figure",
     "track": "show runs in TensorBoard or Weights & Biases; again to add what is new",
@@ -51,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
     command = importlib.import_module(f"jtransformer.cli.{name}")
     if any(flag in ("--help", "-h") for flag in rest):
         return _guarded(name, lambda: _print((command.__doc__ or "").strip()))
-    _quiet_libraries()
+    quiet_libraries()
     return _guarded(name, lambda: command.run(rest))
 
 
@@ -62,22 +63,36 @@ def _print(text: str) -> int:
 
 
 def _guarded(name: str, run: Callable[[], int]) -> int:
-    """Runs a command; what ends it early becomes a sentence and an exit code."""
-    try:
+    """Runs a command, which a request to stop ends; says what ended it early."""
+
+    def stoppable() -> int:
         with stops_at_once():
             return run()
+
+    code, sentence = outcome(stoppable)
+    if sentence is not None:
+        print(f"jtransformer {name}: {sentence}", file=sys.stderr)
+    return code
+
+
+def outcome(run: Callable[[], int]) -> tuple[int, str | None]:
+    """Runs a command; what ends it early becomes an exit code and a sentence.
+
+    Returns:
+        The code, and what is to be said; None where there is nothing, or nobody who reads it.
+    """
+    try:
+        return run(), None
     except (SpecError, records.DamagedRecord) as error:
-        code, sentence = USER_ERROR, str(error)
+        return USER_ERROR, str(error)
     except Stopped:
-        code, sentence = REQUEUE, "stopped as asked; run the same command to continue."
+        return REQUEUE, "stopped as asked; run the same command to continue."
     except BrokenPipeError:
         # Nobody reads what is printed, so nobody can be told; the work is not finished.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED_RUN
+        return FAILED_RUN, None
     except OSError as error:
-        code, sentence = FAILED_RUN, f"{error}; make room or mend the disk, then run it again."
-    print(f"jtransformer {name}: {sentence}", file=sys.stderr)
-    return code
+        return FAILED_RUN, f"{error}; make room or mend the disk, then run it again."
 
 
 def _overview() -> str:
@@ -97,7 +112,7 @@ def _overview() -> str:
     )
 
 
-def _quiet_libraries() -> None:
+def quiet_libraries() -> None:
     """Keeps what libraries say about themselves off the terminal; errors stay."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import logging

@@ -11,6 +11,9 @@ that share a program; memory, disk and time; and the smallest difference that th
   --noise SD             sd of the loss between runs of one arm, beyond what a seed does to all arms
   --pilot DIR            take that from an earlier sweep: the residual sd of its page
   --measure              time a few updates of every group here, and say how long all would take
+  --topology NAME        compile every group for devices that need not be here, such as v5e:4x4, and
+                         say which arms do not fit; see `jtransformer compile --help`, also for
+                         --mesh TEXT and --cache DIR
   --json                 print one JSON object
 
 The smallest resolvable difference is the one that is found with 80 % power by the model of the page
@@ -33,12 +36,14 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from jtransformer import accounting, records
-from jtransformer.cli.arguments import read_experiment, read_flags
+from jtransformer.cli.arguments import Experiment, read_experiment, read_flags
 from jtransformer.cli.corpora import Corpora
+from jtransformer.cli.plan_ahead import compile_programs, device_seconds
 from jtransformer.cli.plan_tables import print_figures
 from jtransformer.cli.planning import continued, read_plan
 from jtransformer.cli.preflight import checkpoint_bytes
 from jtransformer.cli.resolution import Noise, pilot_noise, resolvable
+from jtransformer.cli.targets import LOCAL, define_target, read_target
 from jtransformer.cli.timings import Timings, device, time_parts
 from jtransformer.spec import RunSpec, SpecError
 from jtransformer.sweep import Cell, Plan, manifest, states
@@ -65,13 +70,24 @@ def run(argv: list[str]) -> int:
     if values.pilot is not None:
         noise = pilot_noise(Path(values.pilot).expanduser())
     corpora = Corpora()
-    plan, complete = _plan(values, argv, corpora)
+    experiment = read_experiment(Path(values.config), argv)
+    # Before anything starts JAX, which is told here what is at hand.
+    target = None if values.topology is None else read_target(values, experiment.layout)
+    plan, complete = _plan(values, experiment, corpora)
     figures = _figures(plan, complete, noise)
     groups = groups_of(plan.cells, complete)
     measured = [
         time_parts(group.cells[0].spec, corpora) if values.measure else None for group in groups
     ]
     figures["groups"] = [_group(*pair) for pair in zip(groups, measured, strict=True)]
+    if target is not None:
+        devices = target.layout.devices
+        figures |= {"topology": target.topology.name, "mesh": target.layout.label}
+        found = compile_programs([group.cells[0].spec for group in groups], target)
+        for shown, group, program in zip(figures["groups"], groups, found, strict=True):
+            updates = sum(cell.spec.training.steps for cell in group.todo)
+            shown["ahead"] = program
+            shown["device_seconds"] = device_seconds(program, updates, devices)
     figures["measured_on"] = device() if values.measure else None
     seconds = [group["seconds"] for group in figures["groups"]]
     figures["seconds"] = sum(seconds) if values.measure else None
@@ -82,9 +98,10 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def _plan(values: flags.FlagValues, argv: list[str], corpora: Corpora) -> tuple[Plan, set[str]]:
+def _plan(
+    values: flags.FlagValues, experiment: Experiment, corpora: Corpora
+) -> tuple[Plan, set[str]]:
     """Returns the plan, and the fingerprints of what is complete in the work directory."""
-    experiment = read_experiment(Path(values.config), argv)
     if experiment.sweep is None:
         raise SpecError(values.config, "has no get_sweep(); `jtransformer count` says what a "
                         "single run needs.")  # fmt: skip
@@ -171,12 +188,19 @@ def _flags(argv: list[str]) -> flags.FlagValues:
     values = flags.FlagValues()
     for name in ("config", "workdir", "pilot"):
         flags.DEFINE_string(name, None, name, flag_values=values)
+    define_target(values, topology=None)
     flags.DEFINE_float("noise", None, "noise", flag_values=values)
     for name in ("measure", "json"):
         flags.DEFINE_bool(name, False, name, flag_values=values)
     read_flags(values, argv, stray="write --config FILE and --config.PATH=VALUE")
     if not values.config:
         raise SpecError("--config", "is missing; add --config FILE.")
+    for name in ("mesh", "cache"):
+        if values[name].present and values.topology is None:
+            raise SpecError(f"--{name}", "would do nothing without --topology; add that.")
+    if values.measure and values.topology not in (None, LOCAL):
+        raise SpecError("--measure", "is of the devices here, which --topology sets aside; ask "
+                        "for one at a time.")  # fmt: skip
     if values.noise is not None and values.pilot is not None:
         raise SpecError("--noise", "and --pilot both say what the noise is; give one of them.")
     if values.noise is not None and not 0 < values.noise < math.inf:

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from jtransformer.cli.progress import console
 from jtransformer.cli.timings import Timings
+from jtransformer.cli.units import as_bytes, as_time
 
 
 def print_plan(manifest: dict[str, Any]) -> None:
@@ -30,6 +31,8 @@ def print_figures(figures: dict[str, Any]) -> None:
     if figures["later_runs"]:
         print("runs that will be decided from results (rungs, wider ranges) are not in this")
     print(_resolution(figures))
+    if "topology" in figures:
+        print(_shortages(figures))
 
 
 def _print_arms(arms: Sequence[dict[str, Any]], runs: Mapping[str, int]) -> None:
@@ -59,6 +62,8 @@ def _print_groups(figures: dict[str, Any]) -> None:
     measured = figures["measured_on"] is not None
     headings = ["arms", "runs", "updates", "memory of a step, MiB"]
     headings += ["compile, s", "update, ms", "unfinished runs, min"] if measured else []
+    ahead = "topology" in figures
+    headings += ["of one device there", "fits", "update there", "device-hours"] if ahead else []
     for heading in headings:
         table.add_column(heading, justify="left" if heading == "arms" else "right")
     for group in figures["groups"]:
@@ -68,6 +73,8 @@ def _print_groups(figures: dict[str, Any]) -> None:
             found = Timings(**group["measured"])
             cells += [f"{found.compile:.1f}", f"{1e3 * found.update:.2f} ± {found.spread:.0%}"]
             cells.append(f"{group['seconds'] / 60:.1f}")
+        if ahead:
+            cells += _ahead(group)
         table.add_row(escape(", ".join(group["arms"])), *cells)
     console().print(table)
     if not measured:
@@ -77,6 +84,31 @@ def _print_groups(figures: dict[str, Any]) -> None:
     print(
         f"time: about {figures['seconds'] / 60:.1f} min on {figures['measured_on']}, one run after "
         f"another; timings here differed by ± {spread:.0%}, and another load or device differs more"
+    )
+
+
+def _ahead(group: dict[str, Any]) -> list[str]:
+    """Returns what is known of a group on devices that are not here."""
+    found, seconds = group["ahead"], group["device_seconds"]
+    memory = as_bytes(found["memory"]["total"]) if "memory" in found else "—"
+    if found["refusal"] is not None:
+        return [memory, "no", "", ""]
+    if seconds is None:
+        return [memory, "yes", "—", "—"]
+    return [memory, "yes", as_time(found["roofline"]["seconds"]), f"{seconds / 3600:,.1f}"]
+
+
+def _shortages(figures: dict[str, Any]) -> str:
+    """Says which arms cannot be trained on the devices that were asked about."""
+    where = f"{figures['topology']}, mesh {figures['mesh']}"
+    short = [group for group in figures["groups"] if group["ahead"]["refusal"] is not None]
+    if not short:
+        return f"every arm fits {where}; times there are estimates"
+    lines = [f"{len(short)} of {len(figures['groups'])} groups do not fit {where}:"]
+    for group in short:
+        lines.append(f"  {', '.join(group['arms'])}: {group['ahead']['refusal']}")
+    return "\n".join(
+        [*lines, "  other meshes: jtransformer compile --search; or take more or larger devices"]
     )
 
 

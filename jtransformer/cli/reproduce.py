@@ -213,7 +213,7 @@ def _execution(run: records.RunRecord) -> Any:
         execution = Execution.from_label(str((run.environment or {}).get("mode")))
     except SpecError:  # Of a version that has other modes; then the difference is named.
         return LOOP
-    return execution if execution.devices <= jax.local_device_count() else LOOP
+    return execution if execution.all_devices <= jax.local_device_count() else LOOP
 
 
 def _verdict(recorded: Recorded, found: records.RunRecord, band: float) -> dict[str, Any]:

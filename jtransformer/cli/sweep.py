@@ -19,7 +19,10 @@ on from its newest checkpoint, and results.csv is the same to the bit.
   --track TRACKER        feed tensorboard or wandb while it trains (see `jtransformer track`)
   --accept_environment   go on although versions or devices have changed since the sweep began
   --mode MODE            how runs of one program are computed: loop, one after another; vmap or map,
-                         in lockstep; spread, over devices; auto (the default) is the fastest here
+                         in lockstep; spread, in lockstep over devices; mesh or pmap, one after
+                         another, each over several devices (see `jtransformer train`); auto (the
+                         default) is the fastest of the others here
+  --mesh LAYOUT          by what each run is divided over devices, e.g. fsdp=4,tensor=2
   --runs_at_once N       how many in lockstep; as many as there are and memory holds
   --steps_per_dispatch N updates that are made at a time; one, or with auto what is fastest
   --compile_cache DIR    where compiled programs are kept, for other sweeps too; in the workdir
@@ -80,12 +83,12 @@ def run(argv: list[str]) -> int:
     flags.DEFINE_string("track", None, "track", flag_values=own)
     values = parse(argv, takes_config=True, switches=("dry_run",), others=own)
     workdir = Path(values.workdir).expanduser()
-    workers = read_workers(values, workdir)
+    experiment = read_experiment(Path(values.config), argv)
+    workers = read_workers(values, workdir, experiment.layout)
     if values.track is not None and not workers.number:
         raise SpecError("--track", "lasts as long as this command, which trains nothing with "
                         "--workers 0; run `jtransformer track` beside the workers.")  # fmt: skip
     tracking = _tracking(values.track, workdir)
-    experiment = read_experiment(Path(values.config), argv)
     if experiment.sweep is None:
         raise SpecError(values.config, "has no get_sweep(); add one, or use `jtransformer train`.")
     check_packages()

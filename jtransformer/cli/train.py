@@ -2,16 +2,37 @@
 
 usage: jtransformer train --config FILE --workdir DIR [--config.PATH=VALUE ...] [flags]
 
+  --mesh LAYOUT          spread the run over devices, e.g. fsdp=4,tensor=2: how many divide the rows
+                         (data), rows and parameters (fsdp), heads, hidden units and vocabulary
+                         (tensor), tokens (sequence); shard_optimizer=true divides the optimizer's
+                         state over data too. It counts more than the config's get_layout()
+  --mode MODE            mesh, over --mesh or all devices; pmap, the rows alone over all devices;
+                         loop, one device (the default without a layout)
   --accept_environment   go on although versions or devices have changed since the run began
+  --processes N          train by N processes of this host, with the devices of all of them
+  --distributed WHERE    be one of several processes that are started apart, and train together:
+                         auto, where Slurm or a TPU knows the others (srun jtransformer train …), or
+                         HOST:PORT,N,I, process I of N and the address of the first, process 0
+
+With several processes every process of the run is given the same command, the work directory is one
+that all of them reach, and what is written there is the same as by one process.
 
 example: jtransformer train --config experiments/norm_and_ffn/config.py --workdir runs/one
 """
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
-from jtransformer import records
+from jtransformer import accounting, records
+from jtransformer.cli import hosts
 from jtransformer.cli.arguments import parse, read_experiment
+from jtransformer.cli.layouts import (
+    define_layout_flags,
+    execution_of,
+    read_spread,
+    unused_devices,
+)
 from jtransformer.cli.main import REQUEUE
 from jtransformer.cli.preflight import check_no_sweep, check_space, check_writable, locked
 from jtransformer.cli.progress import say
@@ -21,21 +42,28 @@ from jtransformer.spec import RunSpec
 
 def run(argv: list[str]) -> int:
     """Runs the command; see the module's docstring."""
-    from jtransformer.training import Hooks, Interrupted, Trainer
-
-    flags = parse(argv, takes_config=True, switches=("accept_environment",))
+    own = hosts.define_flags()
+    define_layout_flags(own)
+    flags = parse(argv, takes_config=True, switches=("accept_environment",), others=own)
+    joins = hosts.read_joins(flags)
     experiment = read_experiment(Path(flags.config), argv)
-    spec = experiment.run_spec()
+    spec, spread = experiment.run_spec(), read_spread(flags, experiment.layout)
     workdir = Path(flags.workdir).expanduser()
     check_writable(workdir)
     check_no_sweep(workdir)
     files = records.RunFiles(workdir)
     if not files.status.exists():
         check_space(workdir, [spec])
-    records.use_cpu_threads((records.read_object(files.environment) or {}).get("threads"))
+    threads = (records.read_object(files.environment) or {}).get("threads")
+    if joins:
+        return hosts.lead(joins, argv, threads)
+    records.use_cpu_threads(threads)
+
+    from jtransformer.training import Hooks, Interrupted, Trainer, is_first
 
     def show(_: RunSpec, row: dict[str, Any]) -> None:
-        print(_line(row, spec.loss_unit), flush=True)
+        reached = _reached(spec, files, row["tokens_per_second"])
+        print(_line(row, spec.loss_unit) + reached, flush=True)
 
     with stop_requests() as should_stop:
         hooks = Hooks(
@@ -44,13 +72,19 @@ def run(argv: list[str]) -> int:
         trainer = Trainer(hooks)
         # What the run reads is refused before its directory is made.
         trainer.identify(spec)
+        execution = execution_of(spread)
+        trainer.check(spec, execution)
+        idle = unused_devices(execution)
+        if idle is not None:
+            say(idle)
         try:
-            with locked(workdir):
-                status = trainer.train(spec, workdir)
+            with locked(workdir) if is_first() else contextlib.nullcontext():
+                status = trainer.train(spec, workdir, execution)
         except Interrupted as stop:
             say(f"jtransformer train: {stop}")
             return REQUEUE
-    print(_summary(status, spec.loss_unit))
+    reached = _reached(spec, files, status["timing"]["tokens_per_second"])
+    print(_summary(status, spec.loss_unit) + reached)
     return 0
 
 
@@ -62,6 +96,19 @@ def _line(row: dict[str, Any], unit: str) -> str:
         f"gradient norm {row['gradient_norm']:.3f}  "
         f"{row['tokens_per_second'] / 1e3:.0f}k tokens/s"
     )
+
+
+def _reached(spec: RunSpec, files: records.RunFiles, tokens_per_second: float) -> str:
+    """Says which part of its chips' peak a run reached; nothing where the peak is not known."""
+    from jtransformer.training import Execution
+
+    # A run that was over before may have been trained elsewhere.
+    recorded = records.read_object(files.environment)
+    if recorded is None:
+        return ""
+    kind, devices = recorded["device_kind"], Execution.from_label(recorded["mode"]).all_devices
+    share = accounting.utilisation(spec, tokens_per_second, device_kind=kind, devices=devices)
+    return "" if share is None else f", {share:.1%} of the peak of {devices} {kind}"
 
 
 def _summary(status: dict[str, Any], unit: str) -> str:

@@ -1,6 +1,7 @@
 """Tests of the commands that look at a work directory or train one run."""
 
 import json
+import re
 
 import tiny_run
 from sweep_fixture import write_sweep
@@ -53,6 +54,15 @@ def test_train_prints_rows_and_its_result_and_does_nothing_twice(capsys, tmp_pat
     assert f"validation {status['result']['validation_nll']:.4f}" in first[-1]
     assert main(argv) == 0
     assert capsys.readouterr().out.splitlines() == first[-1:]
+    assert not any("peak" in line for line in first)  # not known of a CPU
+
+    # What the run's records say of its devices counts, wherever they are read.
+    recorded = records.read_json(tmp_path / "run/environment.json")
+    recorded |= {"device_kind": "TPU v5 lite", "mode": "mesh, fsdp=4, tensor=2"}
+    records.write_json(tmp_path / "run/environment.json", recorded)
+    assert main(argv) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r".*, 0\.0% of the peak of 8 TPU v5 lite", line)
 
 
 def test_train_refuses_what_it_cannot_read_and_leaves_no_directory(capsys, tmp_path):

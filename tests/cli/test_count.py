@@ -137,6 +137,12 @@ def test_config_file_and_overrides(capsys):
     assert wider["components"]["ffn"] == 2 * plain["components"]["ffn"]
     text = shown(capsys, "--config", CONFIG, "--config.training.batch_size=5")
     assert "memory of a training step of 5 x " in text and "activations are an estimate" in text
+    assert "tokens, float32: " in text
+    low = "--config.model.precision.{}=bfloat16".format
+    text = shown(capsys, "--config", CONFIG, "--config.training.microbatches=4", low("ffn"),
+                 low("attention"))  # fmt: skip
+    assert "tokens in 4 microbatches, float32, bfloat16 in attention and ffn: " in text
+    assert "cache of one such sequence, bfloat16: " in text
 
 
 def test_config_of_a_tiny_run(capsys, tmp_path):
