@@ -25,7 +25,7 @@ from absl import flags
 from jtransformer import records
 from jtransformer.cli.main import FAILED_RUN, REQUEUE, USER_ERROR
 from jtransformer.cli.progress import say
-from jtransformer.cli.stopping import stop_requests
+from jtransformer.cli.stopping import Stopped, stop_requests
 from jtransformer.spec import SpecError
 from jtransformer.sweep.launchers.local import visible_gpus
 
@@ -116,6 +116,7 @@ def lead(joins: list[Join], argv: list[str], threads: int | None) -> int:
 
     Raises:
         SpecError: If one found a mistake in the input.
+        Stopped: If they were asked to stop before all of them had come.
     """
     own = list(_without(FLAGS, argv))
     environment = dict(os.environ)
@@ -144,6 +145,9 @@ def _follow(children: list[Child], asked: Any) -> None:
     while any(child.process.poll() is None for child in children):
         if any(child.process.poll() not in (None, 0, REQUEUE) for child in children):
             return
+        if asked() and not all((child.folder / "begun").exists() for child in children):
+            # They wait for one another and hear nothing; there is nothing to save yet.
+            raise Stopped
         if asked() and time.monotonic() - last > ASK_AGAIN_SECONDS:
             last = time.monotonic()
             for child in children:
@@ -215,14 +219,16 @@ def _joined(text: str) -> Join:
     """Reads `--distributed`."""
     if text == AUTO:
         return Join()
-    match = re.fullmatch(r"([^,\s]+:\d+),(\d+),(\d+)", text)
+    match = re.fullmatch(r"([^,\s]+:(\d{1,5})),(\d{1,9}),(\d{1,9})", text, re.ASCII)
     if match is None:
         raise SpecError(
             "--distributed",
             f"must be {AUTO}, or HOST:PORT,N,I as in 10.0.0.1:1234,4,0 for the first of four, "
             f"got {text!r}.",
         )
-    address, processes, process = match[1], int(match[2]), int(match[3])
+    address, port, processes, process = match[1], *map(int, match.group(2, 3, 4))
+    if not 0 < port < 2**16:
+        raise SpecError("--distributed", f"= {text!r} has the port {port}; use one of 1 to 65535.")
     if process >= processes:
         raise SpecError(
             "--distributed",

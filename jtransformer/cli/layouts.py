@@ -42,6 +42,8 @@ def read_spread(values: flags.FlagValues, own: Layout | None) -> Spread:
         SpecError: If there is no such layout, or it has no meaning for the mode.
     """
     mode, given = values.mode, None
+    if mode == "":
+        raise SpecError("--mode", "is empty; write a mode, or leave it out.")
     if values.mesh is not None:
         given = read_mesh(values.mesh)
         if mode not in (None, *SPREAD):

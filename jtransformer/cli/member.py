@@ -66,7 +66,7 @@ def _train(join: Join, folder: Path, shown: tuple[int, int]) -> int:
     number, count = jax.process_index(), jax.process_count()
     records.write_json(folder / "begun", {"process": number, "processes": count})
     if number == 0:
-        sys.stdout, sys.stderr = (open(number, "w", buffering=1) for number in shown)
+        sys.stdout, sys.stderr = (open(stream, "w", buffering=1) for stream in shown)
         # Libraries tell of a failure by the page; what this one says of itself is shown.
         logging.getLogger("jtransformer").addHandler(logging.StreamHandler(sys.stderr))
     return train.run(sys.argv[4:])
@@ -95,10 +95,12 @@ def _join(join: Join) -> None:
         )
     except (ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
+        if join.address is None:
+            remedy = "start them by Slurm's srun or on the hosts of a TPU, or give HOST:PORT,N,I"
+        else:
+            remedy = "give the host of process 0, with a port that is free there"
         raise SpecError(
-            "--distributed",
-            f"= {where} finds no other processes ({reason}); start them by Slurm's srun or on the "
-            "hosts of a TPU, or give HOST:PORT,N,I.",
+            "--distributed", f"= {where} finds no other processes ({reason}); {remedy}."
         ) from error
 
 

@@ -36,6 +36,7 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from jtransformer import records
+from jtransformer.cli.allocation import reuse_memory
 from jtransformer.cli.arguments import read_flags
 from jtransformer.cli.environments import Change, changes
 from jtransformer.cli.main import FAILED_RUN, REQUEUE
@@ -180,6 +181,7 @@ def _train_again(recorded: Recorded, directory: Path) -> records.RunRecord | Non
 
     # More or fewer than the run had would move its bits; where this host is another, it is said.
     records.use_cpu_threads((recorded.run.environment or {}).get("threads"))
+    reuse_memory()
     execution = _execution(recorded.run)
     files = records.RunFiles(directory)
     if files.environment.exists():

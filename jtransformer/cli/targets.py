@@ -14,6 +14,7 @@ from jtransformer.spec import Layout, SpecError
 
 Answer = TypeVar("Answer")
 LOCAL = "local"
+"""As `ahead.LOCAL`, whose package loads JAX: too much for what is refused at once."""
 NO_CACHE = "none"
 
 
@@ -55,11 +56,15 @@ def read_target(values: flags.FlagValues, usual: Layout | None) -> Target:
             nothing can be kept in the cache.
     """
     cache = cache_directory(values.cache)
+    import jax
+
     from jtransformer import ahead
 
     if values.topology != LOCAL:
         for name, word in ahead.ENVIRONMENT.items():
             os.environ.setdefault(name, word)
+        # JAX has read its own variable when it was imported.
+        jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])
         # libtpu reads them too, and ends the process at one that is for another back end.
         os.environ["XLA_FLAGS"] = ""
     topology = refusable(lambda: ahead.topology(values.topology))

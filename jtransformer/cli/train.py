@@ -26,6 +26,7 @@ from typing import Any
 
 from jtransformer import accounting, records
 from jtransformer.cli import hosts
+from jtransformer.cli.allocation import reuse_memory
 from jtransformer.cli.arguments import parse, read_experiment
 from jtransformer.cli.layouts import (
     define_layout_flags,
@@ -58,6 +59,7 @@ def run(argv: list[str]) -> int:
     if joins:
         return hosts.lead(joins, argv, threads)
     records.use_cpu_threads(threads)
+    reuse_memory()
 
     from jtransformer.training import Hooks, Interrupted, Trainer, is_first
 

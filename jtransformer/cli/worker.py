@@ -25,6 +25,7 @@ from typing import Any
 from absl import flags
 
 from jtransformer import records
+from jtransformer.cli.allocation import reuse_memory
 from jtransformer.cli.arguments import parse
 from jtransformer.cli.main import FAILED_RUN, REQUEUE
 from jtransformer.cli.preflight import check_packages, read_manifest
@@ -82,6 +83,7 @@ def train_here(
     # From here on a request is noted: one that is raised while modules load may be swallowed there.
     with stop_requests() as asked, Progress(manifest, now) as progress:
         records.use_cpu_threads(manifest.get("threads"))
+        reuse_memory()
         import jax
 
         from jtransformer.cli.group_trainer import GroupTrainer
