@@ -20,6 +20,7 @@ from jtransformer.spec import (
     Dropout,
     EncoderDecoder,
     Layout,
+    LossSpec,
     ModelSpec,
     OptimizerSpec,
     RunSpec,
@@ -70,8 +71,8 @@ def model(**changes) -> ModelSpec:
     return ModelSpec(**(plain | changes))
 
 
-def run(spec: ModelSpec, **training) -> RunSpec:
-    """Returns a run of a model; keywords change its TrainingSpec."""
+def run(spec: ModelSpec, chunk: int | None = None, **training) -> RunSpec:
+    """Returns a run of a model, whose loss is in chunks; keywords change its TrainingSpec."""
     data, other = DataSpec(length=T), {}
     if spec.has_encoder:
         data = DataSpec(length=T, source_length=S, source=Synthetic(), rows="padded")
@@ -79,6 +80,7 @@ def run(spec: ModelSpec, **training) -> RunSpec:
     return RunSpec(
         model=spec,
         data=data,
+        loss=LossSpec(chunk=chunk),
         optimizer=OptimizerSpec(learning_rate=1e-2),
         schedule=WarmupCosine(warmup_steps=2),
         training=TrainingSpec(**(dict(batch_size=DEVICES, steps=UPDATES) | training)),
@@ -91,17 +93,26 @@ MODELS = {
     "loop": model(norm_placement="pre", scan_layers=False, qkv_bias=True, ffn_bias=True),
     "scan, dropout": model(scan_layers=True, dropout=DROPS, ffn="swiglu"),
     "untied": model(scan_layers=True, head=TokenHead(tied=False)),
-    "two stacks, dropout": model(stack=EncoderDecoder(encoder_layers=1), dropout=DROPS),
+    "two stacks, dropout": model(layers=1, stack=EncoderDecoder(encoder_layers=1), dropout=DROPS),
 }
+# The last chunk is shorter than the others.
+IN_PARTS = {"microbatches": dict(microbatches=2), "chunks": dict(chunk=48)}
+
+
+def run_of(name: str, rows: int) -> RunSpec:
+    """Returns the run of a model, "in microbatches" or "in chunks" where its name says so."""
+    of, _, parts = name.partition(" in ")
+    return run(MODELS[of], batch_size=rows, **IN_PARTS.get(parts, {}))
 
 
 def batches(spec: RunSpec, rows: int, count: int = UPDATES) -> list[Batch]:
-    """Returns random batches in which rows score different numbers of tokens."""
+    """Returns random batches of rows that score no token, one or all; the first scores most."""
     draw = np.random.default_rng(1)
     found = []
     for _ in range(count):
         ids = draw.integers(0, spec.model.vocabulary, (rows, T + 1), dtype=np.int32)
-        lengths = draw.integers(1, T, (rows, 1))
+        lengths = draw.choice((0, 1, T), (rows, 1))
+        lengths[0] = T - 1
         weights = (np.arange(T) < lengths).astype(np.float32)
         batch = Batch(ids[:, :-1], ids[:, 1:], weights)
         if spec.model.has_encoder:

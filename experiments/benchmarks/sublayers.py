@@ -27,7 +27,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from cases import CASES, SIZES, inputs
+from sublayer_cases import CASES, SIZES, inputs
 
 LIBRARIES = ("jtransformer", "flax.linen", "equinox", "torch")
 SECONDS = 0.05
@@ -81,9 +81,11 @@ def serve(library: str, pipe: Any) -> None:
             case, size = request
             given = inputs(case, SIZES[size])
             if library == "torch":
-                run = importlib.import_module("in_torch").differentiated(case, given)
+                run = importlib.import_module("sublayers_in_torch").differentiated(case, given)
             else:
-                run = importlib.import_module("in_jax").differentiated(library, case, given)
+                run = importlib.import_module("sublayers_in_jax").differentiated(
+                    library, case, given
+                )
             pipe.send(summary(run()))
         else:
             began = time.perf_counter()

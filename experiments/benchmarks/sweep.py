@@ -182,7 +182,7 @@ class Bench:
             return list(pool.map(run, range(len(self.runs))))
 
     def by_torch(self) -> list[float]:
-        script = str(HERE / "in_torch_training.py")
+        script = str(HERE / "sweep_in_torch.py")
         return [
             float(output([sys.executable, script, str(path), str(self.folder)]).splitlines()[-1])
             for path, _ in self.runs

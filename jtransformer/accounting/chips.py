@@ -33,7 +33,6 @@ class Chip:
         flops: Operations per second of products of bfloat16, without sparsity.
         memory_bandwidth: Bytes per second between chip and memory.
         network_bandwidth: Bytes per second that it can send to other chips of its slice or host.
-        per_host: Chips of a host.
     """
 
     name: str
@@ -43,7 +42,6 @@ class Chip:
     flops: float
     memory_bandwidth: float
     network_bandwidth: float
-    per_host: int
 
 
 CHIPS = (
@@ -55,7 +53,6 @@ CHIPS = (
         flops=197 * TERA,
         memory_bandwidth=819 * GB,
         network_bandwidth=200 * GB,
-        per_host=8,
     ),
     Chip(
         name="v5p",
@@ -65,7 +62,6 @@ CHIPS = (
         flops=459 * TERA,
         memory_bandwidth=2765 * GB,
         network_bandwidth=600 * GB,
-        per_host=4,
     ),
     Chip(
         name="v6e",
@@ -75,7 +71,6 @@ CHIPS = (
         flops=918 * TERA,
         memory_bandwidth=1600 * GB,
         network_bandwidth=400 * GB,
-        per_host=8,
     ),
     Chip(
         name="A100",
@@ -85,7 +80,6 @@ CHIPS = (
         flops=312 * TERA,
         memory_bandwidth=2039 * GB,
         network_bandwidth=300 * GB,
-        per_host=8,
     ),
     Chip(
         name="H100",
@@ -95,7 +89,6 @@ CHIPS = (
         flops=989 * TERA,
         memory_bandwidth=3350 * GB,
         network_bandwidth=450 * GB,
-        per_host=8,
     ),
     Chip(
         name="H200",
@@ -105,7 +98,6 @@ CHIPS = (
         flops=989 * TERA,
         memory_bandwidth=4800 * GB,
         network_bandwidth=450 * GB,
-        per_host=8,
     ),
 )
 """Every chip whose figures are known."""

@@ -118,7 +118,7 @@ def candidates(run: RunSpec, arrangements: list[Layout]) -> list[Candidate]:
     found = []
     for layout in arrangements:
         for microbatches in _divisors(run.training.batch_size // layout.row_parts):
-            if microbatches <= MOST_MICROBATCHES and _chunk_is_live(run, microbatches):
+            if _is_possible(run, microbatches):
                 found += [
                     Candidate(layout, rematerialize, microbatches)
                     for rematerialize in get_args(Rematerialize)
@@ -162,10 +162,12 @@ def expected(run: RunSpec, candidate: Candidate, own: Share, chip: Chip) -> Expe
     )
 
 
-def _chunk_is_live(run: RunSpec, microbatches: int) -> bool:
-    """Whether the run's chunk of the loss, if it has one, is less than a microbatch."""
-    rows = run.training.batch_size // microbatches
-    return run.loss.chunk is None or run.loss.chunk < rows * run.data.length
+def _is_possible(run: RunSpec, microbatches: int) -> bool:
+    """Whether a run may have so many: they divide its rows, and a chunk of its loss is less."""
+    rows, rest = divmod(run.training.batch_size, microbatches)
+    if rest or microbatches > MOST_MICROBATCHES:
+        return False
+    return run.loss.chunk is None or run.loss.chunk < rows * accounting.row_lengths(run).length
 
 
 def _bytes(shapes: Any, places: Any, layout: Layout) -> int:

@@ -69,10 +69,12 @@ class Found:
     seconds: float
 
     def to_record(self) -> dict[str, Any]:
+        """Returns plain data."""
         return {**dataclasses.asdict(self), "reserved": self.reserved._asdict()}
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "Found":
+        """Reads what `to_record` wrote."""
         return cls(
             **record
             | {
@@ -222,11 +224,22 @@ def _looked_up(lowered: Lowered, key: dict[str, Any], cache: Path | None) -> tup
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
     path = cache / f"{lowered.what}-{digest[:32]}.json"
     if path.exists():
-        return Found.from_record(records.read_json(path)["found"]), True
+        return _kept(path), True
     findings = _found(lowered)
     cache.mkdir(parents=True, exist_ok=True)
     records.write_json(path, {"key": key, "found": findings.to_record()})
     return findings, False
+
+
+def _kept(path: Path) -> Found:
+    """Reads what a file of the cache says."""
+    record = records.read_json(path)
+    try:
+        return Found.from_record(record["found"])
+    except (KeyError, TypeError) as error:
+        raise records.DamagedRecord(
+            f"{path} is damaged (it holds no findings); delete it to have it made again."
+        ) from error
 
 
 def _found(lowered: Lowered) -> Found:

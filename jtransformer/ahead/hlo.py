@@ -55,6 +55,7 @@ class Shape(NamedTuple):
 
     @property
     def nbytes(self) -> int:
+        """Its bytes, without what a tiled layout adds."""
         return -(-math.prod(self.sizes) * BITS[self.type] // 8)
 
 

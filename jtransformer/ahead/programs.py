@@ -126,7 +126,15 @@ def _decode(
     state_shapes, *_ = Program(spec, arrangement=arrangement).abstract(blank_batch(spec))
     variables = {"params": state_shapes.parameters}
     placement = ONE_DEVICE if arrangement is None else arrangement.placement
-    plan = Plan(model, decoding.capacity, GREEDY, None, 0, False, placement)
+    plan = Plan(
+        model=model,
+        limit=decoding.capacity,
+        sampling=GREEDY,
+        eos=None,
+        pad=0,
+        logits=False,
+        placement=placement,
+    )
     ids: Any = jax.ShapeDtypeStruct((decoding.rows, 1), jnp.int32)
     source: Any = None
     if model.has_encoder:

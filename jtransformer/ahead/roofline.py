@@ -23,7 +23,7 @@ which a collective along one axis of a torus is not. The estimate has met no TPU
 and finds the bound, and a step time within a factor of two is all that it claims.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from jtransformer.accounting import Chip
 
@@ -74,9 +74,6 @@ class Roofline(NamedTuple):
     seconds_at_most: float
     tokens_per_second: float
     utilisation: float
-
-    def to_record(self) -> dict[str, Any]:
-        return self._asdict()
 
 
 def roofline(work: Work, chip: Chip, *, devices: int) -> Roofline:

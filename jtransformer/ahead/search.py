@@ -85,11 +85,12 @@ def search(
     arrangements = layouts(run, len(topology.devices)) if layout is None else [layout]
     every = candidates(run, arrangements)
     if not every:
+        what = f"no layout of {len(topology.devices)} devices divides"
         raise ValueError(
-            f"no layout of {len(topology.devices)} devices divides this run: its rows "
-            f"({run.training.batch_size}), its width and heads ({run.model.width}, "
-            f"{run.model.heads}) and its tokens ({run.data.length}); choose another topology or "
-            "batch size."
+            f"{what if layout is None else f'layout {layout.label!r} does not divide'} this run: "
+            f"its rows ({run.training.batch_size}), its width, heads and hidden units "
+            f"({run.model.width}, {run.model.heads}, {run.model.ffn_width}) and its tokens "
+            f"({run.data.length}); choose another topology, mesh or batch size."
         )
     state = jax.eval_shape(Program(run).start, parameter_key(run.seed))
     shares = {layout: share(state, layout) for layout in arrangements}

@@ -21,7 +21,7 @@ FAMILIES = {"v5e": 2, "v5p": 3, "v6e": 2}
 EXAMPLES = "'v5e:4x4', 'v5p:2x2x2', 'v6e:4x4' or 'local'"
 MOST_CHIPS = {"v5e": 256, "v5p": 8960, "v6e": 256}
 """Chips of the largest slice of each."""
-SHAPE = re.compile(r"(?P<chip>\w+):(?P<sizes>\d+(x\d+){1,2})")
+SHAPE = re.compile(r"(?P<chip>\w+):(?P<sizes>\d+(x\d+){1,2})", re.ASCII)
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "TPU_SKIP_MDS_QUERY": "1",
@@ -33,12 +33,12 @@ ENVIRONMENT = {
     "TPU_STDERR_LOG_LEVEL": "3",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
-"""What a command sets before JAX starts, if it compiles for a TPU slice and not for "local".
+"""What a command sets before JAX starts a back end, if it compiles for a TPU slice and not "local".
 
-JAX itself stays on the CPU. libtpu then asks no metadata server about the machine, takes its word
-that there is one host (the type of slice is asked for and not used), writes no logs, and lets
-several processes compile at once. Options of its own go into LIBTPU_INIT_ARGS; one in XLA_FLAGS
-that it does not know ends the process.
+JAX itself stays on the CPU; once it is imported it is told so by `jax_platforms` alone. libtpu then
+asks no metadata server about the machine, takes its word that there is one host (the type of slice
+is asked for and not used), writes no logs, and lets several processes compile at once. Options of
+its own go into LIBTPU_INIT_ARGS; one in XLA_FLAGS that it does not know ends the process.
 """
 
 

@@ -68,7 +68,8 @@ def print_search(found: Record) -> None:
         f"{found['left']} left untried; times are estimates"
     )
     if found["command"] is None:
-        print("none of those compiled fits; raise --limit, or take more or larger chips")
+        further = "raise --limit, or " if found["left"] else ""
+        print(f"none of those compiled fits; {further}take more or larger chips")
     else:
         print(f"to train so: {found['command']}")
 

@@ -39,6 +39,8 @@ times as long as "plain" at 256 queries, and as long at 64."""
 CUDNN_MAX_WIDTH = 128
 """Widest head of cuDNN's kernel on every GPU that has it."""
 
+DROPS_OTHERS = "would drop other weights than 'plain', got a key and a dropout_rate above 0"
+
 
 def attention_backend(
     q: Float[Array | ShapeDtypeStruct, "B T N H"],
@@ -60,9 +62,9 @@ def attention_backend(
     heads of one width, a multiple of 8 up to 128; with a mask, even T and S. "splash" on a TPU
     where that kernel computes the same function: bfloat16 or float32, T and S multiples of 128,
     heads at most 256 wide, no bias, no dropout, and a mask, if any, that is a `Visibility` without
-    a prefix, `by_place` where it is causal or has a window. Otherwise, where
-    nothing is dropped, "blockwise" for more than 2^23 scores, and "stepped" on a CPU for at least
-    128 queries that are causal or have a window, `by_place`; else "plain".
+    a prefix, `by_place` where it is causal or has a window. Otherwise, where nothing is dropped,
+    "blockwise" for more than 2^23 scores, and "stepped" on a CPU for at least 128 queries that are
+    causal or have a window, `by_place`; else "plain".
 
     Args:
         q: Queries, or their shape and dtype.
@@ -120,9 +122,6 @@ def refusal(
             return splash_refusal(*arrays, mask=mask, bias=bias, drops=drops)
         case _:
             return "is unknown"
-
-
-DROPS_OTHERS = "would drop other weights than 'plain', got a key and a dropout_rate above 0"
 
 
 def stepped_refusal(

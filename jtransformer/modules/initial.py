@@ -204,6 +204,8 @@ def _drawn(key: jax.Array, draws: list[_Draw]) -> list[tuple[jax.Array, int]]:
     found: dict[int, tuple[jax.Array, int]] = {}
     for (shape, dtype), members in batches.items():
         normal = functools.partial(jax.random.normal, shape=shape, dtype=dtype)
+        # Without it XLA folds a factor of the normal into the deviation of a matrix that is the
+        # only one of its size, whose last bit then depends on which others the model has.
         rows = jax.lax.optimization_barrier(jax.vmap(normal)(keys[np.asarray(members)]))
         found.update({index: (rows, row) for row, index in enumerate(members)})
     return [found[index] for index in range(len(draws))]

@@ -26,6 +26,7 @@ from jtransformer.modules.sharded_attention import choose, divided_attention
 ROWS = ("data", "fsdp")
 """The axes of a mesh over which the rows of a batch lie."""
 TOKENS = "sequence"
+"""The axis over which the tokens of a row lie."""
 PARTS = "tensor"
 """The axis over which heads, hidden units and the vocabulary lie."""
 
@@ -128,6 +129,7 @@ class Placement:
 
     def _platform_of_attention(self) -> str | None:
         if not self.kernels:
+            # No kernel is made for it, so that none is chosen, wherever the program runs.
             return "cpu"
         # Of the devices of this process more is known than the name of their platform.
         is_here = self.mesh is None or self.platform == jax.default_backend()
@@ -141,6 +143,7 @@ class Placement:
 
 
 ONE_DEVICE = Placement()
+"""That of a model which is not divided."""
 
 
 def divided(

@@ -49,6 +49,7 @@ class Cut(NamedTuple):
     heads: Axes
 
     def parts(self, axes: Axes) -> int:
+        """Returns into how many parts axes of the mesh divide what lies over them."""
         return math.prod(self.mesh.shape[axis] for axis in axes)
 
     def repeated(self, x_BSKH: Array) -> Array:

@@ -6,9 +6,9 @@ kept. With "elementwise" the backward pass repeats no matrix product: it keeps t
 one, those of attention over pairs of positions too, and computes norms, activations, softmax and
 dropout again from them (`jax.checkpoint_policies.dots_saveable`; the policy that leaves out
 products with batch axes would compute attention's scores and reads again, which are products). A
-kernel for attention keeps no weights, and neither of the two runs it again.
-With "everything" it keeps the input of each layer alone. All give the numbers of "nothing", since
-dropout has its keys from arguments.
+kernel for attention keeps no weights, and neither of the two runs it again. With "everything" it
+keeps the input of each layer alone. All give the numbers of "nothing", since dropout has its keys
+from arguments.
 """
 
 from typing import Any, NamedTuple, cast

@@ -64,10 +64,13 @@ class Layout(Checked):
                 raise SpecError(name or repr(text), f"is no part of a layout; "
                                 f"{nearest(name, known)}.")  # fmt: skip
             if name in found:
-                raise SpecError(name, "is given twice; leave one of them out.")
-            value = int(word) if re.fullmatch(r"\d{1,9}", word) else _WORDS.get(word.lower())
+                raise SpecError(name, f"is given twice in {text!r}; leave one of them out.")
+            value = int(word) if re.fullmatch(r"[0-9]{1,9}", word) else _WORDS.get(word.lower())
             if not equals or value is None:
-                raise SpecError(name, f"must have a number, as in {name}=2, got {part.strip()!r}.")
+                kind, example = ("a number", 2) if name in MESH_AXES else ("true", "true")
+                raise SpecError(
+                    name, f"must have {kind}, as in {name}={example}, got {part.strip()!r}."
+                )
             found[name] = value
         return cls(**found)  # pyright: ignore[reportArgumentType]
 

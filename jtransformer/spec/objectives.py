@@ -94,8 +94,9 @@ class LossSpec(Checked):
         label_smoothing: Share of the target that is spread over the vocabulary.
         z_loss: Weight of the squared log of the softmax's normaliser.
         chunk: Positions whose logits exist at a time, in training and in evaluation; the backward
-            pass computes them once more. None is all at once. Sums are then taken in another
-            order, which is all that it changes.
+            pass computes them once more, and over a mesh each chunk fetches the head and sums its
+            gradient: few large ones are better there. None is all at once. Sums are then taken
+            in another order, which is all that it changes.
     """
 
     label_smoothing: float = number(0.0, minimum=0, below=1)

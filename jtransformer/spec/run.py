@@ -22,6 +22,7 @@ from jtransformer.spec.objectives import (
 from jtransformer.spec.optimizer import OptimizerSpec, Schedule, WarmupCosine, WarmupStableDecay
 from jtransformer.spec.positions import Learned
 from jtransformer.spec.sources import Kjv, TextFile
+from jtransformer.spec.spans import span_lengths
 from jtransformer.spec.stacks import Decoder, Encoder, EncoderDecoder, PrefixDecoder
 
 STACKS = {
@@ -218,9 +219,14 @@ def _lengths(run: RunSpec) -> None:
 
 
 def _chunk(run: RunSpec) -> None:
-    training, chunk = run.training, run.loss.chunk
-    positions = training.batch_size // training.microbatches * run.data.length
-    if chunk is not None and chunk >= positions:
+    training, chunk, length = run.training, run.loss.chunk, run.data.length
+    if chunk is None:
+        return
+    if isinstance(run.objective, SpanCorruption):
+        objective = run.objective
+        length = span_lengths(length, objective.density, objective.mean_length).target_length
+    positions = training.batch_size // training.microbatches * length
+    if chunk >= positions:
         raise SpecError(
             "loss.chunk",
             f"= {chunk} would do nothing: an update computes the logits of {positions} positions "

@@ -5,8 +5,7 @@ from typing import Any
 
 import jax
 
-from jtransformer.spec import Layout, RunSpec, SpanCorruption, SpecError
-from jtransformer.spec.spans import span_lengths
+from jtransformer.spec import Layout, RunSpec, SpanCorruption, SpecError, span_lengths
 from jtransformer.training.partition import (
     divisions,
     partition_optimizer,

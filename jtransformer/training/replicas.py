@@ -34,8 +34,7 @@ class Replicas:
             multiple: What the number of rows of each device is made a multiple of.
         """
         self._devices, self._multiple = len(devices), multiple
-        own = NamedSharding(Mesh(np.asarray(devices), (AXIS,)), PartitionSpec(AXIS))
-        self._place = own
+        self._place = NamedSharding(Mesh(np.asarray(devices), (AXIS,)), PartitionSpec(AXIS))
         self._update = jax.pmap(
             functools.partial(step, axis=AXIS),
             axis_name=AXIS,

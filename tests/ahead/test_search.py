@@ -62,6 +62,9 @@ def test_microbatches_divide_the_rows_of_a_device_and_keep_a_chunk_alive(run):
     chunked = dataclasses.replace(run, loss=LossSpec(chunk=60))
     # 4 microbatches are 32 positions each: a chunk of 60 would do nothing.
     assert {one.microbatches for one in ahead.candidates(chunked, [Layout(fsdp=2)])} == {1, 2}
+    # Of 9 rows a device has 4 or 5: 2 and 4 divide its rows, and not the batch.
+    odd = dataclasses.replace(run, training=dataclasses.replace(run.training, batch_size=9))
+    assert {one.microbatches for one in ahead.candidates(odd, [Layout(data=2)])} == {1}
     for one in found:
         assert one.applied(run).training.microbatches == one.microbatches
         assert one.applied(run).model.rematerialize == one.rematerialize
@@ -117,7 +120,7 @@ def test_expectations_move_as_the_schemes_say(run):
     assert math.isclose(halved.roofline.network_seconds, network * 8 / 12, rel_tol=1e-3)
 
 
-def program(one, run, *, capacity, held):
+def program(one, *, capacity, held):
     """A program of a candidate that takes as much memory as `held` says."""
     work = Work(1e12 * (1 + len(COMPUTED_AGAIN[one.rematerialize])), 0.0, 0, 0, 128)
     nothing = dict.fromkeys(DeviceMemory._fields, 0)
@@ -143,7 +146,7 @@ def searched(run, *, held, capacity=2**30, limit=1000, layout=None):
 
     def compiled(one):
         asked.append(one)
-        return program(one, run, capacity=capacity, held=held)
+        return program(one, capacity=capacity, held=held)
 
     return ahead.search(run, slice_of_four, compiled, limit=limit, layout=layout), asked
 
@@ -218,3 +221,5 @@ def test_errors_name_what_is_missing(run):
         ahead.search(run, unknown, program, limit=1)
     with pytest.raises(ValueError, match=r"no layout of 5 devices divides this run.*\(8\)"):
         ahead.search(run, ahead.Topology("v5e:5", V5E, tuple(range(5)), 1), program, limit=1)
+    with pytest.raises(ValueError, match=r"layout 'data=16' does not divide this run.*\(8\)"):
+        searched(run, held=lambda _: 1, layout=Layout(data=16))

@@ -13,7 +13,7 @@ from jtransformer import ahead
 from jtransformer.accounting import chip, flops, parameters
 from jtransformer.cli import main
 from jtransformer.cli.compile_tables import print_report, print_search, shortage
-from jtransformer.cli.targets import cache_directory
+from jtransformer.cli.targets import LOCAL, cache_directory
 from jtransformer.spec import Layout, to_tree
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -195,6 +195,35 @@ def test_the_cache_is_with_what_else_a_user_keeps(monkeypatch, tmp_path, capsys)
 )
 def test_errors_are_a_sentence(capsys, config, words, sentence):
     assert sentence in refused(capsys, "--config", config, *words)
+
+
+def test_the_devices_at_hand_have_one_name():
+    assert LOCAL == ahead.LOCAL
+
+
+# Refused once the environment is set: no libtpu is needed.
+FOR_A_SLICE = """
+import contextlib
+from absl import flags
+from jtransformer.cli.targets import define_target, read_target
+from jtransformer.spec import SpecError
+values = flags.FlagValues()
+define_target(values, topology="v9:2x2")
+values(["compile", "--cache=none"])
+with contextlib.suppress(SpecError):
+    read_target(values, None)
+import jax
+print(jax.config.jax_platforms)
+"""
+
+
+def test_for_devices_that_are_not_here_jax_stays_on_the_cpu():
+    """It would start the GPU or TPU of this machine otherwise, and take its memory."""
+    own = {name: word for name, word in os.environ.items() if name != "JAX_PLATFORMS"}
+    found = subprocess.check_output(
+        [sys.executable, "-c", FOR_A_SLICE], text=True, cwd=ROOT, env=own
+    )
+    assert found.strip() == "cpu"
 
 
 def test_a_config_is_needed(capsys):

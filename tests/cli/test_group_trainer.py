@@ -11,10 +11,13 @@ from plan_fixture import ABOUT, plan_of
 
 from jtransformer import data, records
 from jtransformer.cli.group_trainer import GroupTrainer
+from jtransformer.cli.layouts import ALONE
 from jtransformer.spec import SpecError, to_tree
 from jtransformer.sweep import Launch, Worker, cell_spec, executions, manifest
 from jtransformer.sweep.launch import MODES as MODES_OF_A_LAUNCH
+from jtransformer.sweep.launch import TURNS
 from jtransformer.training import MODES, Hooks, Interrupted, program_key
+from jtransformer.training.execution import LOCKSTEP
 
 PROGRAMS, COMPILED = {}, {}
 VMAP = Launch(mode="vmap", runs_at_once=3)
@@ -125,6 +128,7 @@ def test_workers_share_the_runs_of_a_program(sweep, tmp_path):
 
 def test_a_launch_may_wish_for_what_there_is():
     assert MODES_OF_A_LAUNCH == ("auto", *MODES)
+    assert {*TURNS} == {*ALONE} == {*MODES} - {*LOCKSTEP}
     for wish in (dict(mode="pjit"), dict(runs_at_once=0), dict(steps_per_dispatch=0)):
         with pytest.raises(SpecError, match=f"^--{next(iter(wish))} "):
             Launch(**wish)

@@ -2,6 +2,8 @@
 
 import pathlib
 import shutil
+import socket
+import time
 
 import pytest
 import tiny_run
@@ -11,6 +13,7 @@ from started import (
     PATIENCE_SECONDS,
     STEPS,
     assert_close,
+    children,
     finish,
     has_rows,
     start,
@@ -34,6 +37,8 @@ def config(tmp_path_factory):
         (["--processes", "0"], "--processes must be at least 1, got 0."),
         (["--processes=2", "--distributed=auto"], "--distributed joins one process to others, "),
         (["--distributed", "here"], "--distributed must be auto, or HOST:PORT,N,I as in"),
+        (["--distributed", "h:65536,2,0"], "has the port 65536; use one of 1 to 65535."),
+        (["--distributed", "h:0,2,0"], "has the port 0; use one of 1 to 65535."),
         (["--distributed", "h:1,2,2"], "is process 2 of 2; they are numbered from 0."),
         (["--processes=2", "--config.model.heads=3"], "model.heads"),
         (["--processes=2", "--config.model.head=3"], "model.head"),
@@ -57,6 +62,26 @@ def test_processes_get_what_followed_the_command_but_who_they_are():
         "--mesh",
         "x",
     ]
+
+
+def test_asked_to_stop_while_others_are_missing_it_stops_at_once(config, tmp_path):
+    words = ["--distributed", f"127.0.0.1:{hosts._free_port()},2,0"]
+    process = start(config, tmp_path / "run", *words)
+    wait_until(lambda: children(process), process)
+    process.terminate()
+    begun = time.monotonic()
+    code, (line,) = finish(process, tmp_path / "run")
+    assert code == 75 and "stopped as asked" in line
+    assert time.monotonic() - begun < hosts.START_SECONDS / 10
+
+
+def test_a_port_in_use_is_answered_with_a_free_one(config, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        words = ["--distributed", f"127.0.0.1:{taken.getsockname()[1]},1,0"]
+        code, (line,) = finish(start(config, tmp_path / "run", *words), tmp_path / "run")
+    assert code == 2 and "with a port that is free there." in line
 
 
 def test_gpus_are_dealt_in_order(monkeypatch):

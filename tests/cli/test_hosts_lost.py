@@ -109,6 +109,9 @@ def small_disk(folder, megabytes):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="needs root to mount, as CI is (owner: maintainers, 2026-12-01)"
+)
 def test_a_full_disk_of_the_first_process_ends_all(config, tmp_path):
     with small_disk(tmp_path / "disk", 20) as disk:
         workdir = disk / "run"

@@ -20,6 +20,7 @@ SPREADS = {
     "--mode=vmap": Spread("vmap"),
 }
 REFUSED = {
+    "--mode=": "--mode is empty; write a mode, or leave it out.",
     "--mesh=planes=2": "--mesh = 'planes=2': planes is no part of a layout",
     "--mode=loop --mesh=fsdp=2": "--mesh = 'fsdp=2' has no meaning for --mode loop; use mesh or",
     "--mode=pmap": "--mesh = 'fsdp=4' is not for --mode pmap, which divides rows alone; use data=4",

@@ -182,3 +182,9 @@ def test_error_a_chunk_of_all_positions_would_do_nothing():
         "loss.chunk = 64 would do nothing: an update computes the logits of 64 positions at a "
         "time; use fewer, or None."
     )
+    # The targets of span corruption are no `data.length` long.
+    run = presets.span_corruption()
+    positions = 16 * 15
+    assert dataclasses.replace(run, loss=LossSpec(chunk=positions - 1))
+    with pytest.raises(SpecError, match=f"the logits of {positions} positions"):
+        dataclasses.replace(run, loss=LossSpec(chunk=positions))

@@ -1,7 +1,7 @@
 """Prints losses over meshes, of one device and of `jax.pmap`: run by `meshed.in_eight_devices`.
 
-Arguments: names of models, labels of layouts, numbers of rows of a batch and of devices of
-`jax.pmap`, each with semicolons for more; "all" layouts are those of eight devices.
+Arguments: names of runs, labels of layouts and numbers of devices of `jax.pmap`, each with
+semicolons for more, and the rows of a batch.
 """
 
 import json
@@ -48,22 +48,19 @@ def of_replicas(spec, devices, rows):
 
 
 def main():
-    models, layouts, rows, devices = (argument.split(";") for argument in sys.argv[1:])
-    if layouts == ["all"]:
-        layouts = [layout.label for layout in meshed.layouts()]
-    found = {}
-    for name in models:
-        for count in map(int, rows):
-            spec = meshed.run(meshed.MODELS[name], batch_size=count)
-            start, one = of_layout(spec, None, count)
-            every = {"one": one}
-            for label in filter(None, layouts):
-                first, every[label] = of_layout(spec, Layout.parse(label), count)
-                same = jax.tree.map(np.array_equal, first, start)
-                every[label]["starts_alike"] = all(jax.tree.leaves(same))
-            for number in filter(None, devices):
-                every[f"pmap {number}"] = of_replicas(spec, int(number), count)
-            found[f"{name}, {count} rows"] = every
+    names, layouts, devices = (argument.split(";") for argument in sys.argv[1:4])
+    rows, found = int(sys.argv[4]), {}
+    for name in names:
+        spec = meshed.run_of(name, rows)
+        start, one = of_layout(spec, None, rows)
+        every = {"one": one}
+        for label in filter(None, layouts):
+            first, every[label] = of_layout(spec, Layout.parse(label), rows)
+            same = jax.tree.map(np.array_equal, first, start)
+            every[label]["starts_alike"] = all(jax.tree.leaves(same))
+        for number in filter(None, devices):
+            every[f"pmap {number}"] = of_replicas(spec, int(number), rows)
+        found[name] = every
     sys.stdout.write(json.dumps(found))
 
 

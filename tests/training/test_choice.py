@@ -98,7 +98,7 @@ def test_devices_are_tried_where_there_are_several():
 @pytest.mark.parametrize(
     ("wish", "message"),
     [
-        (dict(mode="pmap"), "mode.*one of auto, loop, vmap, map, spread, got 'pmap'"),
+        (dict(mode="ring"), "mode.*auto, loop, vmap, map, spread, mesh, pmap, got 'ring'"),
         (dict(runs_at_once=0), "runs_at_once.*at least 1, got 0"),
         (dict(steps_per_dispatch=0), "steps_per_dispatch.*at least 1, got 0"),
     ],

@@ -69,7 +69,7 @@ NO_LABELS = (
 
 @pytest.mark.parametrize("label", NO_LABELS)
 def test_a_label_of_no_execution_is_refused(label):
-    with pytest.raises(SpecError):
+    with pytest.raises(SpecError, match="^(mode|runs_at_once|devices|layout|planes) "):
         Execution.from_label(label)
 
 

@@ -5,19 +5,38 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from meshed import MODELS, TOLERANCE, batches, in_eight_devices, layouts, model, program_of, run
+from meshed import (
+    IN_PARTS,
+    MODELS,
+    TOLERANCE,
+    batches,
+    in_eight_devices,
+    layouts,
+    model,
+    program_of,
+    run,
+)
 
 from jtransformer.spec import Layout, OptimizerSpec, Sgd, SpecError
 from jtransformer.training import Program, arrange, padded
 from jtransformer.training.fitting import check_layout
 
-THREE = ("data=8, shard_optimizer=true", "fsdp=4, tensor=2", "data=2, tensor=2, sequence=2")
 DROPPING = "scan, dropout"
+ROWS_AND_MOMENTS = "data=8, shard_optimizer=true"
+TWICE = "data=2, tensor=2, sequence=2"
+# Every axis is on one of them, and each divides the ten rows of a batch otherwise.
+THREE = (ROWS_AND_MOMENTS, "fsdp=4, tensor=2", TWICE)
+TEN = 10
 
 
-def assert_alike(found):
-    """Asserts that everything of a model is what it is on one device."""
-    one = found["one"]
+def losses_of(names, layouts, devices=()):
+    """Returns what `mesh_losses.py` finds of runs, by name and by what computed them."""
+    listed = (";".join(map(str, each)) for each in (names, layouts, devices))
+    return in_eight_devices("mesh_losses.py", *listed, str(TEN))
+
+
+def assert_alike(found, one):
+    """Asserts that everything of a run is what it is on one device."""
     for label, other in found.items():
         np.testing.assert_allclose(other["losses"], one["losses"], rtol=TOLERANCE, err_msg=label)
         if label.startswith("pmap") or label == "one":
@@ -27,27 +46,44 @@ def assert_alike(found):
         assert other["compiled"] == 1, f"{label}: the state drifts to another place"
 
 
-@pytest.fixture(scope="module")
-def uneven():
-    """Ten rows over eight, four and two devices, none of which scores as many as another."""
-    found = in_eight_devices("mesh_losses.py", DROPPING, ";".join(THREE), "10", "8;3")
-    return found[f"{DROPPING}, 10 rows"]
+def test_a_mesh_gives_the_losses_of_one_device():
+    found = losses_of([DROPPING], [TWICE])[DROPPING]
+    assert_alike(found, found["one"])
 
 
-def test_losses_are_those_of_one_device_however_rows_come_out(uneven):
-    assert_alike(uneven)
-
-
-def test_each_device_has_its_part_of_parameters_and_moments(uneven):
+@pytest.mark.slow
+def test_every_mesh_of_eight_devices_gives_the_losses_of_one():
+    labels = [ROWS_AND_MOMENTS, *(layout.label for layout in layouts())]
+    found = losses_of([DROPPING], labels, [8, 2])[DROPPING]
+    assert len(found) == 1 + 1 + 20 + 2
+    assert_alike(found, found["one"])
     # A little more than an eighth: norms are whole, and heads that eight does not divide.
-    spread = uneven["fsdp=4, tensor=2"]
+    spread = found["fsdp=4, tensor=2"]
     assert 1 / 8 < spread["parameters"] < 0.16
     assert 1 / 8 <= spread["moments"] < 0.16
-    rows_alone = uneven["data=8, shard_optimizer=true"]
+    rows_alone = found[ROWS_AND_MOMENTS]
     assert rows_alone["parameters"] == 1
     assert 1 / 8 <= rows_alone["moments"] < 0.16
 
 
+@pytest.mark.slow
+def test_every_model_has_the_losses_of_one_device():
+    others = [name for name in MODELS if name != DROPPING]
+    for found in losses_of(others, THREE, [8]).values():
+        assert len(found) == 1 + len(THREE) + 1
+        assert_alike(found, found["one"])
+
+
+@pytest.mark.slow
+def test_parts_of_a_batch_give_the_losses_of_the_whole_on_one_device():
+    parts = [f"{DROPPING} in {parts}" for parts in IN_PARTS]
+    whole = losses_of([DROPPING], [])[DROPPING]["one"]
+    for found in losses_of(parts, THREE, [2]).values():
+        assert len(found) == 1 + len(THREE) + 1
+        assert_alike(found, whole)
+
+
+@pytest.mark.slow
 def test_parameters_in_parts_take_less_memory_and_are_fetched_by_layer():
     found = in_eight_devices("mesh_memory.py", "data=8", "fsdp=8")
     whole, parts = (found["layouts"][label] for label in ("data=8", "fsdp=8"))
@@ -58,15 +94,6 @@ def test_parameters_in_parts_take_less_memory_and_are_fetched_by_layer():
     assert parts["gathered"] and max(parts["gathered"]) < found["stacked"]
     for one in (whole, parts):
         assert one["aliased"] > 0.9 * one["state"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
-def test_every_mesh_of_eight_devices_gives_the_losses_of_one(name):
-    rows = "8" if "dropout" in name else "8;9"
-    for found in in_eight_devices("mesh_losses.py", name, "all", rows, "8;2").values():
-        assert len(found) == 3 + len(layouts())
-        assert_alike(found)
 
 
 REFUSED = {
@@ -124,6 +151,7 @@ def test_a_mesh_of_one_device_is_that_device():
     assert jax.tree.map(lambda x: (x.shape, x.dtype), meshed.abstract(batch)) == shapes
 
 
+@pytest.mark.slow
 def test_runs_over_devices_have_the_records_of_one(tmp_path):
     found = in_eight_devices("mesh_runs.py", str(tmp_path))
     runs = found["runs"]
