@@ -35,5 +35,5 @@ def faults(mode: str) -> int:
     platform.libc_ver()[0] != "glibc", reason="only glibc is told (maintainers, 2026-12-01)"
 )
 def test_an_update_does_not_ask_for_its_memory_again():
-    # Where pieces come to lie is not the same in every process: now and then one is asked for again.
+    # Where pieces come to lie differs from process to process: now and then one is asked for again.
     assert faults("reused") < PAGES / 2 < PAGES <= faults("left alone")
