@@ -47,6 +47,7 @@ from jtransformer.cli.arguments import parse, read_experiment
 from jtransformer.cli.corpora import Corpora
 from jtransformer.cli.finished import is_finished, show_finished
 from jtransformer.cli.launch_flags import Workers, launch_flags, read_workers
+from jtransformer.cli.layouts import SPREAD
 from jtransformer.cli.main import FAILED_RUN, REQUEUE
 from jtransformer.cli.plan_tables import print_plan
 from jtransformer.cli.planning import continued, read_plan
@@ -161,6 +162,8 @@ def _job(plan: Plan, about: dict[str, Any], workdir: Path, workers: Workers) -> 
     # Elsewhere than here, each worker compares its own environment.
     if _todo(job) and workers.launcher is None and not workers.launch.accept_environment:
         _check_environment(job)
+    if workers.launcher is None and workers.launch.mode in SPREAD:
+        _check_layout(job)
     return job
 
 
@@ -262,3 +265,14 @@ def _check_environment(job: _Job) -> None:
     for recorded in begun:
         # The mode is that of its program, which a run is held against when it is continued.
         check_same_environment(recorded, environment(str(recorded.get("mode"))))
+
+
+def _check_layout(job: _Job) -> None:
+    """Refuses a layout that is none for one of the programs, before the first is trained."""
+    from jtransformer.cli.group_trainer import GroupTrainer
+    from jtransformer.training import Hooks
+
+    trainer = GroupTrainer(Hooks(), job.workers.launch)
+    groups = {trainer.group_of(cell.spec): cell.spec for cell in _todo(job)}
+    for spec in groups.values():
+        trainer.choose(spec, runs=1, updates=1)

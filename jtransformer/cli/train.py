@@ -38,7 +38,7 @@ from jtransformer.cli.main import REQUEUE
 from jtransformer.cli.preflight import check_no_sweep, check_space, check_writable, locked
 from jtransformer.cli.progress import say
 from jtransformer.cli.stopping import stop_requests
-from jtransformer.spec import RunSpec
+from jtransformer.spec import Layout, RunSpec, SpecError
 
 
 def run(argv: list[str]) -> int:
@@ -57,6 +57,7 @@ def run(argv: list[str]) -> int:
         check_space(workdir, [spec])
     threads = (records.read_object(files.environment) or {}).get("threads")
     if joins:
+        _check_processes(joins[0].processes or 1, spec, spread.layout)
         return hosts.lead(joins, argv, threads)
     records.use_cpu_threads(threads)
     reuse_memory()
@@ -88,6 +89,16 @@ def run(argv: list[str]) -> int:
     reached = _reached(spec, files, status["timing"]["tokens_per_second"])
     print(_summary(status, spec.loss_unit) + reached)
     return 0
+
+
+def _check_processes(count: int, spec: RunSpec, layout: Layout | None) -> None:
+    """Refuses processes that would have nothing to do, before they are started."""
+    rows = spec.training.batch_size // spec.training.microbatches
+    most = rows if layout is None else layout.devices
+    if count > most:
+        what = "rows of an update" if layout is None else f"devices of {layout.label!r}"
+        raise SpecError("", f"{count} processes divide the {most} {what} among them, and each "
+                        f"needs one; use at most {most}.")  # fmt: skip
 
 
 def _line(row: dict[str, Any], unit: str) -> str:

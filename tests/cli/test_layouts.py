@@ -95,3 +95,14 @@ def test_train_reads_the_layout_of_its_file_and_refuses_what_is_not_here(tmp_pat
         assert main(command) == 2
         assert sentence in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_sweep_is_refused_before_it_is_written_down(tmp_path, capsys):
+    """Else the work directory would belong to a sweep that was never begun."""
+    sweep = dict(scientific={"model.ffn": ("relu", "gelu")}, seeds=(0,), metric="validation/nll")
+    config = tiny_run.config_file(tmp_path, sweep)
+    workdir = tmp_path / "sweep"
+    command = ["sweep", f"--config={config}", f"--workdir={workdir}", "--mesh=fsdp=2"]
+    assert main(command) == 2
+    assert "--mesh = 'fsdp=2' takes 2 devices and there is 1" in capsys.readouterr().err
+    assert not (workdir / "sweep.json").exists()

@@ -9,6 +9,7 @@ from unittest import mock
 import jax
 import numpy as np
 
+from jtransformer.cli.allocation import reuse_memory
 from jtransformer.data import Batch
 from jtransformer.functional import attention
 from jtransformer.training import Program, hyperparameters, parameter_key
@@ -20,7 +21,8 @@ from .serving import Handlers, Training, trained
 
 
 def serve() -> Handlers:
-    """Returns what this process may be asked for."""
+    """Returns what this process may be asked for, in a process like that of `jtransformer train`."""
+    reuse_memory()
     return trained(training) | {
         "peak": peak_flops,
         "threads": threads,
