@@ -41,7 +41,8 @@ def linear(
         bias: Added to the output; its axes are the fan-out axes.
         axes: How many axes are contracted, at least 1.
         rows: "apart" where two of the leading axes lie over several devices; else "merged", or
-            "merged_cpu" on a CPU, are as fast or faster. The values are the same.
+            "merged_cpu" on a CPU, are as fast or faster. The values are the same, and gradients
+            are up to rounding.
 
     Returns:
         The leading axes of `x`, then the fan-out axes of `kernel`.

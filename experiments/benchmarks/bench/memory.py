@@ -19,7 +19,8 @@ VARIANTS: Mapping[str, dict[str, Any]] = MappingProxyType(
         "recompute attention": PLAIN | {"rematerialize": "attention"},
         "recompute elementwise": PLAIN | {"rematerialize": "elementwise"},
         "recompute everything": PLAIN | {"rematerialize": "everything"},
-        "loss in chunks": PLAIN | {"chunk": 256},
+        # Beside all scores at once, logits are not what takes the most.
+        "blockwise, loss in chunks": {"backend": "blockwise", "chunk": 256},
         "4 microbatches": PLAIN | {"microbatches": 4},
         "all of these": {
             "backend": "blockwise",

@@ -21,7 +21,7 @@ from .serving import Handlers, Training, trained
 
 
 def serve() -> Handlers:
-    """Returns what this process may be asked for, in a process like that of `jtransformer train`."""
+    """Returns what may be asked of this process, which is like that of `jtransformer train`."""
     reuse_memory()
     return trained(training) | {
         "peak": peak_flops,
