@@ -19,6 +19,7 @@ from jtransformer.spec import (
     LatentAttention,
     LayerNorm,
     LayerScale,
+    Layout,
     Learned,
     LinearScaling,
     Lion,
@@ -170,6 +171,7 @@ TABLE = {
         evaluation_batch_size=COUNT,
         average_decay=((0, -TINY, BELOW_ONE, 1), (TINY, SINGLE_BELOW_ONE, None)),
     ),
+    Layout: dict(data=COUNT, fsdp=COUNT, tensor=COUNT, sequence=COUNT),
     RunSpec: dict(seed=((-1, 2**31), (0, 2**31 - 1))),
 }
 BOUNDS = {(cls, name): bounds for cls, rows in TABLE.items() for name, bounds in rows.items()}

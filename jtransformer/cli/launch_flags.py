@@ -1,5 +1,6 @@
 """The flags of `sweep` that say who trains and how, and what they come to."""
 
+import dataclasses
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,17 +44,16 @@ def launch_flags() -> flags.FlagValues:
     return values
 
 
-def read_workers(values: flags.FlagValues, workdir: Path, layout: Layout | None) -> Workers:
-    """Reads who is to train.
+def read_workers(values: flags.FlagValues, workdir: Path) -> Workers:
+    """Reads who is to train; how runs are spread is left to `spread_by`.
 
     Args:
         values: `launch_flags`, read.
         workdir: The work directory.
-        layout: That of the config file; None where it has none.
 
     Raises:
-        SpecError: For a number out of its range, an unknown mode, launcher or option, or a place
-            that cannot be written.
+        SpecError: For a number out of its range, an unknown launcher or option, or a place that
+            cannot be written.
     """
     for name in ("workers", "retries"):
         if getattr(values, name) < 0:
@@ -63,14 +63,11 @@ def read_workers(values: flags.FlagValues, workdir: Path, layout: Layout | None)
     cache = values.compile_cache and Path(values.compile_cache).expanduser().absolute()
     if cache:
         check_writable(cache, "--compile_cache")
-    spread = read_spread(values, layout)
     launch = Launch(
         retries=values.retries,
         lease_seconds=values.lease,
         accept_environment=values.accept_environment,
-        mode=spread.mode or "auto",
         runs_at_once=values.runs_at_once,
-        mesh=spread.layout and spread.layout.label,
         steps_per_dispatch=values.steps_per_dispatch,
         compile_cache=cache and str(cache),
         workers=max(1, values.workers),
@@ -78,3 +75,20 @@ def read_workers(values: flags.FlagValues, workdir: Path, layout: Layout | None)
     chosen = launcher(values.launcher, values.option, workdir.absolute())
     is_here = values.launcher == "local" and values.workers == 1
     return Workers(launch, values.workers, None if is_here else chosen)
+
+
+def spread_by(workers: Workers, values: flags.FlagValues, layout: Layout | None) -> Workers:
+    """Returns the workers, told how to execute runs.
+
+    Args:
+        workers: Who trains.
+        values: `launch_flags`, read.
+        layout: That of the config file; None where it has none.
+
+    Raises:
+        SpecError: If there is no such mode or layout, or they have no meaning together.
+    """
+    spread = read_spread(values, layout)
+    mesh = spread.layout and spread.layout.label
+    launch = dataclasses.replace(workers.launch, mode=spread.mode or "auto", mesh=mesh)
+    return workers._replace(launch=launch)

@@ -46,7 +46,7 @@ from jtransformer import records
 from jtransformer.cli.arguments import parse, read_experiment
 from jtransformer.cli.corpora import Corpora
 from jtransformer.cli.finished import is_finished, show_finished
-from jtransformer.cli.launch_flags import Workers, launch_flags, read_workers
+from jtransformer.cli.launch_flags import Workers, launch_flags, read_workers, spread_by
 from jtransformer.cli.layouts import SPREAD
 from jtransformer.cli.main import FAILED_RUN, REQUEUE
 from jtransformer.cli.plan_tables import print_plan
@@ -84,12 +84,13 @@ def run(argv: list[str]) -> int:
     flags.DEFINE_string("track", None, "track", flag_values=own)
     values = parse(argv, takes_config=True, switches=("dry_run",), others=own)
     workdir = Path(values.workdir).expanduser()
-    experiment = read_experiment(Path(values.config), argv)
-    workers = read_workers(values, workdir, experiment.layout)
+    workers = read_workers(values, workdir)
     if values.track is not None and not workers.number:
         raise SpecError("--track", "lasts as long as this command, which trains nothing with "
                         "--workers 0; run `jtransformer track` beside the workers.")  # fmt: skip
     tracking = _tracking(values.track, workdir)
+    experiment = read_experiment(Path(values.config), argv)
+    workers = spread_by(workers, values, experiment.layout)
     if experiment.sweep is None:
         raise SpecError(values.config, "has no get_sweep(); add one, or use `jtransformer train`.")
     check_packages()

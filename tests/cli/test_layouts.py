@@ -6,7 +6,7 @@ from absl import flags
 
 from jtransformer.cli import main
 from jtransformer.cli.arguments import read_experiment
-from jtransformer.cli.launch_flags import launch_flags, read_workers
+from jtransformer.cli.launch_flags import launch_flags, read_workers, spread_by
 from jtransformer.cli.layouts import Spread, define_layout_flags, layout_of, read_spread
 from jtransformer.spec import Layout, SpecError
 
@@ -54,7 +54,7 @@ def test_a_launch_says_what_each_run_of_a_sweep_is_spread_over(tmp_path):
     def launched(*words, own=None):
         values = launch_flags()
         values(["jtransformer", *words])
-        return read_workers(values, tmp_path, own).launch
+        return spread_by(read_workers(values, tmp_path), values, own).launch
 
     assert (launched().mode, launched().mesh) == ("auto", None)
     assert (launched(own=OWN).mode, launched(own=OWN).mesh) == ("mesh", "fsdp=4")
