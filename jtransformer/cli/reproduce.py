@@ -181,7 +181,7 @@ def _train_again(recorded: Recorded, directory: Path) -> records.RunRecord | Non
 
     # More or fewer than the run had would move its bits; where this host is another, it is said.
     records.use_cpu_threads((recorded.run.environment or {}).get("threads"))
-    reuse_memory()
+    reuse_memory(recorded.spec)
     execution = _execution(recorded.run)
     files = records.RunFiles(directory)
     if files.environment.exists():

@@ -60,7 +60,7 @@ def run(argv: list[str]) -> int:
         _check_processes(joins[0].processes or 1, spec, spread.layout)
         return hosts.lead(joins, argv, threads)
     records.use_cpu_threads(threads)
-    reuse_memory()
+    reuse_memory(spec)
 
     from jtransformer.training import Hooks, Interrupted, Trainer, is_first
 

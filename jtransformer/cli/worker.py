@@ -31,6 +31,7 @@ from jtransformer.cli.main import FAILED_RUN, REQUEUE
 from jtransformer.cli.preflight import check_packages, read_manifest
 from jtransformer.cli.progress import Progress, say
 from jtransformer.cli.stopping import stop_requests
+from jtransformer.spec import from_tree
 from jtransformer.sweep import Launch, PairingError, Worker, read_launch, states
 
 CACHED_FROM_SECONDS = 0.2
@@ -83,7 +84,7 @@ def train_here(
     # From here on a request is noted: one that is raised while modules load may be swallowed there.
     with stop_requests() as asked, Progress(manifest, now) as progress:
         records.use_cpu_threads(manifest.get("threads"))
-        reuse_memory()
+        reuse_memory(from_tree(manifest["base"]))
         import jax
 
         from jtransformer.cli.group_trainer import GroupTrainer

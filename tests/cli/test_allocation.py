@@ -9,8 +9,9 @@ import pytest
 PROGRAM = """
 import resource, sys
 from jtransformer.cli.allocation import reuse_memory
-if sys.argv[1] == "reused":
-    reuse_memory()
+from jtransformer.spec import ModelSpec, RunSpec
+if sys.argv[1] != "left alone":
+    reuse_memory(RunSpec(model=ModelSpec(layers=16 if sys.argv[1] == "large" else 2)))
 import jax, jax.numpy as jnp
 # 64 MiB of temporaries, which glibc would hand back to the system behind every call.
 step = jax.jit(lambda x: (x @ x.T) @ x)
@@ -31,9 +32,17 @@ def faults(mode: str) -> int:
     return int(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
 
 
-@pytest.mark.skipif(
+needs_glibc = pytest.mark.skipif(
     platform.libc_ver()[0] != "glibc", reason="only glibc is told (maintainers, 2026-12-01)"
 )
+
+
+@needs_glibc
 def test_an_update_does_not_ask_for_its_memory_again():
     # Where pieces come to lie differs from process to process: now and then one is asked for again.
-    assert faults("reused") < PAGES / 2 < PAGES <= faults("left alone")
+    assert faults("large") < PAGES / 2 < PAGES <= faults("left alone")
+
+
+@needs_glibc
+def test_null_small_models_are_left_alone():
+    assert faults("small") >= PAGES

@@ -14,7 +14,7 @@ from jtransformer.data import Batch
 from jtransformer.functional import attention
 from jtransformer.training import Program, hyperparameters, parameter_key
 
-from ..sizes import Size, rows
+from ..sizes import SIZES, Size, rows
 from ..specs import run_of
 from .in_jax import count, peak_flops, threads
 from .serving import Handlers, Training, trained
@@ -22,7 +22,7 @@ from .serving import Handlers, Training, trained
 
 def serve() -> Handlers:
     """Returns what may be asked of this process, which is like that of `jtransformer train`."""
-    reuse_memory()
+    reuse_memory(run_of(SIZES["L"]))
     return trained(training) | {
         "peak": peak_flops,
         "threads": threads,
