@@ -234,7 +234,22 @@ def _joined(text: str) -> Join:
             "--distributed",
             f"= {text!r} is process {process} of {processes}; they are numbered from 0.",
         )
+    if process == 0 and not _is_free(port):
+        raise SpecError(
+            "--distributed",
+            f"= {text!r} has a port that is in use; give the host of process 0, with a port that "
+            "is free there.",
+        )
     return Join(address, processes, process)
+
+
+def _is_free(port: int) -> bool:
+    """Whether process 0 can listen there; where it cannot, JAX 0.12 ends it from C++."""
+    try:
+        socket.create_server(("", port)).close()
+    except OSError:
+        return False
+    return True
 
 
 def _gpus(processes: int) -> list[list[int] | None]:

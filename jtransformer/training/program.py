@@ -273,8 +273,12 @@ def mean_nll(program: Program, parameters: Any, batches: Iterable[Batch]) -> flo
     Raises:
         ValueError: If no token is scored.
     """
-    placed = map(program.place_batch, batches)
-    found = [program.evaluate(parameters, batch) for batch in placed]
+    found = []
+    for batch in map(program.place_batch, batches):
+        found.append(program.evaluate(parameters, batch))
+        # Steps that wait for other processes block one another where they run at the same time.
+        if jax.process_count() > 1:
+            jax.block_until_ready(found[-1])
     sums = np.asarray(jax.device_get(found), np.float64)
     nll, weight = sums.reshape(-1, 2).sum(axis=0)
     if weight == 0:
