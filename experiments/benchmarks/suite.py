@@ -25,6 +25,7 @@ Expected result: RESULT.md, beside this file.
 """
 
 import argparse
+import contextlib
 import os
 import pathlib
 import shlex
@@ -56,17 +57,17 @@ def main(argv: list[str]) -> None:
     journal.write("moment", when="before", **moment(), commit=commit())
     plan = Plan(arguments.rounds, arguments.seconds)
     bench = Bench(journal, names, arguments.python, plan)
-    if OURS in bench.missing:
-        raise SystemExit(lacking(bench.missing))
-    if "training" in arguments.only:
-        training.measure(bench, sizes)
-    if "curves" in arguments.only:
-        curves.measure(bench)
-    if "compile" in arguments.only:
-        compiling.measure(bench)
-    if "memory" in arguments.only:
-        memory.measure(bench)
-    bench.close()
+    with contextlib.closing(bench):
+        if OURS in bench.missing:
+            raise SystemExit(lacking(bench.missing))
+        if "training" in arguments.only:
+            training.measure(bench, sizes)
+        if "curves" in arguments.only:
+            curves.measure(bench)
+        if "compile" in arguments.only:
+            compiling.measure(bench)
+        if "memory" in arguments.only:
+            memory.measure(bench)
     journal.write("moment", when="after", **moment(), commit=commit())
     command = shlex.join(["python", "experiments/benchmarks/suite.py", *argv])
     index = page.write(arguments.out, journal, ALL_SIZES, command, NAME)

@@ -73,6 +73,17 @@ def share_of(arrangement: Arrangement | None, microbatches: int) -> data.Share:
     return data.Share(arrangement.share, parts, parts * microbatches)
 
 
+def in_turn(result: Any) -> Any:
+    """Returns what a program computes, on the CPUs of several processes once it is there.
+
+    They know what one sends to another by the order alone: of programs that run side by side one
+    would take what is another's, or wait for it for ever.
+    """
+    if jax.process_count() > 1 and jax.default_backend() == "cpu":
+        jax.block_until_ready(result)
+    return result
+
+
 class Agreed:
     """A question that each process answers for itself, and all of them alike."""
 
@@ -84,7 +95,7 @@ class Agreed:
         """Whether any process said yes: now where there is one, `LAG` calls ago among several."""
         if jax.process_count() == 1:
             return self._ask()
-        self._pending.append(_some(self._ask()))
+        self._pending.append(in_turn(_some(self._ask())))
         return len(self._pending) > LAG and bool(self._pending.popleft().addressable_data(0))
 
 

@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jtransformer.data import Batch
 from jtransformer.spec import RunSpec, SpecError
 from jtransformer.training.execution import LOCKSTEP, Execution
+from jtransformer.training.hosts import in_turn
 from jtransformer.training.program import Program, dropout_key
 from jtransformer.training.replicas import Replicas
 from jtransformer.training.schedules import Hyperparameters, hyperparameters
@@ -160,7 +161,7 @@ class Lanes:
             batches: Those of each lane that is in use, at least one and at most as many as
                 `steps_per_dispatch`.
         """
-        self._states = self._programs.advance(*self._arguments(batches))
+        self._states = in_turn(self._programs.advance(*self._arguments(batches)))
 
     def compile(self, batches: Mapping[int, Sequence[Batch]]) -> Any:
         """Compiles what `advance` will run, and returns it with what the compiler knows of it."""

@@ -23,6 +23,7 @@ from jtransformer.spec import Dropout, LossSpec, NoEarlyStopping, RunSpec
 from jtransformer.training.averages import average
 from jtransformer.training.fitting import check_layout
 from jtransformer.training.gradients import mean_gradient, mean_loss, row_keys
+from jtransformer.training.hosts import in_turn
 from jtransformer.training.mesh import Arrangement, with_places
 from jtransformer.training.optimizer import transformation
 from jtransformer.training.schedules import Hyperparameters, blank, hyperparameters, learning_rate
@@ -275,10 +276,7 @@ def mean_nll(program: Program, parameters: Any, batches: Iterable[Batch]) -> flo
     """
     found = []
     for batch in map(program.place_batch, batches):
-        found.append(program.evaluate(parameters, batch))
-        # Steps that wait for other processes block one another where they run at the same time.
-        if jax.process_count() > 1:
-            jax.block_until_ready(found[-1])
+        found.append(in_turn(program.evaluate(parameters, batch)))
     sums = np.asarray(jax.device_get(found), np.float64)
     nll, weight = sums.reshape(-1, 2).sum(axis=0)
     if weight == 0:
