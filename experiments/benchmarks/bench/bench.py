@@ -51,6 +51,8 @@ class Bench:
             journal.write(
                 "peer", peer=name, missing=one.missing, versions=one.versions, threads=threads
             )
+            if one.missing:
+                one.close()
 
     def ask(self, name: str, what: str, **arguments: Any) -> Any:
         """Calls a function of a peer and waits for its result."""
