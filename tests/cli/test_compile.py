@@ -20,23 +20,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 V5E = chip("v5e")
 
 
-@pytest.fixture(autouse=True)
-def environment(monkeypatch):
-    """Gives back what a command sets for compilers of devices that are not here."""
-    for name in ahead.ENVIRONMENT:
-        monkeypatch.setenv(name, os.environ.get(name, ""))
-    monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", ""))
-
-
-@pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    return tiny_run.config_file(tmp_path_factory.mktemp("config"), {})
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """A cache for the whole file: its programs are compiled once."""
-    return tmp_path_factory.mktemp("cache")
+pytestmark = pytest.mark.usefixtures("compilers")
 
 
 # Under the hook that checks shapes, the state of decoding cannot be lowered: another process.

@@ -6,7 +6,6 @@ import socket
 import time
 
 import pytest
-import tiny_run
 from started import (
     EVERY,
     LONG,
@@ -24,11 +23,6 @@ from started import (
 from jtransformer import records
 from jtransformer.cli import hosts, main
 from jtransformer.cli.hosts import Join
-
-
-@pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    return tiny_run.config_file(tmp_path_factory.mktemp("config"), {})
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import time
 
 import pytest
 import several_processes
-import tiny_run
 import tiny_slurm
 from started import (
     EVERY,
@@ -27,11 +26,6 @@ from started import (
 from tiny_run import deterministic
 
 from jtransformer import records
-
-
-@pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    return tiny_run.config_file(tmp_path_factory.mktemp("config"), {})
 
 
 @pytest.fixture(scope="module")

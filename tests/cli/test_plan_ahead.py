@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import os
 
 import pytest
 import tiny_run
@@ -24,23 +23,12 @@ SWEEP = dict(
 )
 
 
-@pytest.fixture(autouse=True)
-def environment(monkeypatch):
-    """Gives back what a command sets for compilers of devices that are not here."""
-    for name in ahead.ENVIRONMENT:
-        monkeypatch.setenv(name, os.environ.get(name, ""))
-    monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", ""))
+pytestmark = pytest.mark.usefixtures("compilers")
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
     return tiny_run.config_file(tmp_path_factory.mktemp("config"), SWEEP, ffn="relu")
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """A cache for the whole file: its programs are compiled once."""
-    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(scope="module")
