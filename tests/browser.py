@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import children
+
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
@@ -58,10 +60,13 @@ class Browser:
 
     def __exit__(self, *_: Any) -> None:
         self._session = None
-        self.send("Browser.close")
-        self._process.wait(PATIENCE_SECONDS)
-        os.close(self._reads)
-        os.close(self._writes)
+        try:
+            self.send("Browser.close")
+            self._process.wait(PATIENCE_SECONDS)
+        finally:
+            children.end(self._process)
+            os.close(self._reads)
+            os.close(self._writes)
 
     def send(self, method: str, **params: Any) -> dict[str, Any]:
         """Calls a method of the protocol and returns its result."""

@@ -14,6 +14,7 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):
 
 import pathlib
 
+import children
 import jax
 import jaxtyping
 import pytest
@@ -35,6 +36,13 @@ MAX_SKIPS = 4
 def key() -> jax.Array:
     """A fixed key; split it or fold in a number where a test needs several."""
     return jax.random.key(0)
+
+
+@pytest.fixture(autouse=True)
+def no_child_is_left():
+    """Ends the processes that a test has started, also where an assertion failed before it did."""
+    yield
+    children.end_all()
 
 
 # Module scope, so that the fixtures a module shares among its tests run under the same rules.

@@ -1,10 +1,10 @@
 """A sweep of twelve runs, and a trainer that only writes what training would."""
 
 import json
-import subprocess
 import sys
 from typing import NamedTuple
 
+import children
 from plan_fixture import ABOUT, FFN, plan_of, sha
 
 from jtransformer import accounting, records
@@ -93,7 +93,7 @@ def failing(times, spec=None):
 
 def vanished(workdir, cell, **content):
     """Writes the claim of a worker whose process has ended."""
-    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone = children.start([sys.executable, "-c", ""])
     gone.wait()
     process = this_process() | {"pid": gone.pid, "started": 1}
     claims = workdir / cell["directory"] / "claims"

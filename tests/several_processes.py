@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 
+import children
+
 PATIENCE_SECONDS = 240
 BEGIN = """
 import json, os, pathlib, sys
@@ -41,7 +43,7 @@ def start(code: str, folder: pathlib.Path, processes: int, devices: int) -> list
     folder.mkdir(parents=True, exist_ok=True)
     words = [free_address(), str(processes)]
     return [
-        subprocess.Popen(
+        children.start(
             [sys.executable, "-W", "ignore", "-c", BEGIN + code, *words, str(process), str(folder)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

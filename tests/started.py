@@ -1,10 +1,10 @@
 """`jtransformer train` as a user has it: started, waited for, and what it has left compared."""
 
 import pathlib
-import subprocess
 import sys
 import time
 
+import children
 import numpy as np
 import several_processes
 from tiny_run import deterministic
@@ -38,7 +38,7 @@ def start(config, workdir, *words, devices=2):
         open(f"{workdir}.err", "w", encoding="utf-8") as errors,
     ):
         command = [sys.executable, "-m", "jtransformer", "train", "--config", str(config)]
-        return subprocess.Popen(
+        return children.start(
             [*command, "--workdir", str(workdir), *words],
             stdout=out,
             stderr=errors,
@@ -61,7 +61,7 @@ def train(config, workdir, *words, devices=2):
     return deterministic(workdir)
 
 
-def children(process):
+def members(process):
     """The numbers of the processes that the command has started, in their order."""
     text = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
     return [int(word) for word in text.split()]

@@ -2,10 +2,10 @@
 
 import os
 import pathlib
-import subprocess
 import sys
 import time
 
+import children
 import tiny_run
 
 SWEEP = dict(
@@ -38,7 +38,7 @@ def start(config, workdir, *more, **changes):
     """Starts a sweep; what it prints goes to a file beside its config."""
     with open(log_of(config, workdir), "ab") as output:
         words = command(config, workdir, *more)
-        return subprocess.Popen(words, stdout=output, stderr=output, env=environment(**changes))
+        return children.start(words, stdout=output, stderr=output, env=environment(**changes))
 
 
 def finish(config, workdir, *more, tries=1, **changes):
@@ -79,7 +79,7 @@ def completed(workdir):
     return found
 
 
-def children(process):
+def workers_of(process):
     """Returns the workers of a sweep that are alive."""
     path = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
     try:

@@ -120,3 +120,16 @@ def test_no_probing(package):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in PROBES
     ]
     assert not calls
+
+
+def test_processes_of_tests_are_started_by_what_ends_them():
+    """`children.start` does; a browser and a Slurm serve many tests and end with their context."""
+    owners = ("tests/browser.py", "tests/children.py", "tests/tiny_slurm.py")
+    others = [
+        path
+        for path in FILES
+        if relative(path).startswith("tests/") and relative(path) not in owners
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("subprocess.Popen", "Popen")
+    ]
+    assert not others, "use children.start"

@@ -8,6 +8,8 @@ import socket
 import subprocess
 import time
 
+import children
+
 PROGRAMS = ("slurmctld", "slurmd", "munged", "srun")
 CONFIGURATION = """ClusterName=tiny
 SlurmctldHost={host}(127.0.0.1)
@@ -75,7 +77,9 @@ def running(folder: pathlib.Path):
     finally:
         for process in reversed(processes):
             process.terminate()
-            process.wait(timeout=60)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=60)
+            children.end(process)
 
 
 def ask(environment, *words):

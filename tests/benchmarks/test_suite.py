@@ -3,11 +3,11 @@
 import importlib.util
 import json
 import pathlib
-import signal
 import subprocess
 import sys
 import time
 
+import children
 import pytest
 import suite
 from bench import compiling, curves, memory, page
@@ -92,11 +92,9 @@ def test_all_parts_measure(tmp_path):
 def test_an_interrupted_suite_goes_on(tmp_path):
     argv = [*TINY_RUN, "--rounds", "2", "--out", str(tmp_path), "--peers", "ours,linen"]
     command = [sys.executable, suite.__file__, *argv]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    process = children.start(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     said = next(line for line in process.stdout if line.startswith("step"))
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+    children.end(process)
     assert "round=0" in said
     before = lines(tmp_path)
     # What it started ends by itself, its input being gone.

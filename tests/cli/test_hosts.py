@@ -12,9 +12,9 @@ from started import (
     PATIENCE_SECONDS,
     STEPS,
     assert_close,
-    children,
     finish,
     has_rows,
+    members,
     start,
     train,
     wait_until,
@@ -64,7 +64,7 @@ def test_processes_get_what_followed_the_command_but_who_they_are():
 def test_asked_to_stop_while_others_are_missing_it_stops_at_once(config, tmp_path):
     words = ["--distributed", f"127.0.0.1:{hosts._free_port()},2,0"]
     process = start(config, tmp_path / "run", *words)
-    wait_until(lambda: children(process), process)
+    wait_until(lambda: members(process), process)
     process.terminate()
     begun = time.monotonic()
     code, (line,) = finish(process, tmp_path / "run")

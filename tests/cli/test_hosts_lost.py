@@ -16,9 +16,9 @@ from started import (
     LONG,
     PATIENCE_SECONDS,
     STEPS,
-    children,
     finish,
     has_rows,
+    members,
     start,
     train,
     wait_until,
@@ -43,7 +43,7 @@ def test_a_killed_process_ends_the_job_in_one_sentence_and_a_restart_resumes(
     workdir = tmp_path / "run"
     process = start(config, workdir, "--processes=2", *LONG)
     wait_until(has_rows(workdir, 6), process)
-    processes = children(process)
+    processes = members(process)
     os.kill(processes[victim], signal.SIGKILL)
     begin = time.monotonic()
     code, errors = finish(process, workdir)
@@ -83,7 +83,7 @@ def test_a_lost_process_ends_those_that_were_started_apart(config, tmp_path):
         for n in range(2)
     ]  # fmt: skip
     wait_until(has_rows(workdir, 4), each[0])
-    os.kill(children(each[1])[0], signal.SIGKILL)
+    os.kill(members(each[1])[0], signal.SIGKILL)
     for n, process in enumerate(each):
         code, errors = finish(process, tmp_path / f"{n}" / "run")
         assert code == 1 and len(errors) == 1, errors

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 
+import children
 import pytest
 from sweep_fixture import noisy_losses, write_sweep
 
@@ -81,22 +82,22 @@ def test_a_watch_writes_when_records_change_and_stops_when_asked(tmp_path):
     page = workdir / "report/index.html"
     code = "import sys; from jtransformer.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "report", "--workdir", str(workdir), "--watch=1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
-        stop = threading.Timer(100, watching.kill)
-        stop.start()
-        assert "1 of 3 runs finished; page" in watching.stdout.readline()
-        assert '<meta http-equiv="refresh" content="1' in page.read_text()
-        assert {path.suffix for path in (workdir / "report/figures").iterdir()} == {".csv"}
-        assert ".svg" not in page.read_text().partition("text/plain")[0]
-        # Whatever it writes meanwhile, without a change, would say the same as before.
-        time.sleep(2.5)
-        directory = records.load_manifest(workdir)["cells"][1]["directory"]
-        (ended / directory).rename(workdir / directory)
-        assert "2 of 3 runs finished; page" in watching.stdout.readline()
-        watching.send_signal(signal.SIGTERM)
-        rest = watching.stdout.read()
-        assert watching.wait() == 0
-        stop.cancel()
+    watching = children.start(command, stdout=subprocess.PIPE, text=True)
+    stop = threading.Timer(100, watching.kill)
+    stop.start()
+    assert "1 of 3 runs finished; page" in watching.stdout.readline()
+    assert '<meta http-equiv="refresh" content="1' in page.read_text()
+    assert {path.suffix for path in (workdir / "report/figures").iterdir()} == {".csv"}
+    assert ".svg" not in page.read_text().partition("text/plain")[0]
+    # Whatever it writes meanwhile, without a change, would say the same as before.
+    time.sleep(2.5)
+    directory = records.load_manifest(workdir)["cells"][1]["directory"]
+    (ended / directory).rename(workdir / directory)
+    assert "2 of 3 runs finished; page" in watching.stdout.readline()
+    watching.send_signal(signal.SIGTERM)
+    rest = watching.stdout.read()
+    assert watching.wait() == 0
+    stop.cancel()
     assert "page:" in rest and "page written" not in rest
     assert 'http-equiv="refresh"' not in page.read_text()
     kinds = {path.suffix for path in (workdir / "report/figures").iterdir()}

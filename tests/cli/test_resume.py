@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import children
 import pytest
 import tiny_run
 
@@ -36,7 +37,7 @@ def finished(config, workdir):
 
 
 def start(config, workdir):
-    return subprocess.Popen(
+    return children.start(
         command(config, workdir), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import children
 import pytest
 import tiny_run
 from fake_training import status_of
@@ -28,7 +29,7 @@ COMMAND = "import sys; from jtransformer.cli import main; sys.exit(main())"
 
 def start(config, workdir):
     words = ["sweep", "--config", str(config), "--workdir", str(workdir)]
-    return subprocess.Popen(
+    return children.start(
         [sys.executable, "-c", COMMAND, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -76,7 +76,7 @@ def damage(config, workdir, process, chance):
         time.sleep(0.2)
         if not unfinished(workdir):
             continue
-        workers = chaos.children(process)
+        workers = chaos.workers_of(process)
         for pid in [process.pid, *workers]:
             chaos.hit(pid, signal.SIGKILL)
         process.wait()
@@ -113,7 +113,7 @@ def test_chaos_leaves_the_results_of_a_quiet_run(tmp_path, disk, seed):
             process.wait(timeout=chaos.PATIENCE_SECONDS)
             number += 1
             continue
-        workers = chaos.children(process)
+        workers = chaos.workers_of(process)
         signals = (signal.SIGKILL, signal.SIGTERM)
         if workers and chaos.hit(chance.choice(workers), chance.choice(signals)):
             number += 1

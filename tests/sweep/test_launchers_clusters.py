@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import children
 import pytest
 import sweep_chaos as chaos
 import tiny_slurm
@@ -50,7 +51,7 @@ def some_run_has_ended(workdir):
 def test_ray_goes_on_where_a_node_was_killed(quiet, tmp_path):
     config, expected = quiet
     workdir = tmp_path / "out"
-    cluster = subprocess.Popen(
+    cluster = children.start(
         [sys.executable, "-W", "ignore", "-c", CLUSTER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

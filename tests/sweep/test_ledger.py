@@ -3,12 +3,14 @@
 import errno
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
 import threading
 import time
 
+import children
 import pytest
 
 from jtransformer import records
@@ -26,13 +28,20 @@ for line in sys.stdin:
     print(int(ledger.take(run, found) is not None), flush=True)
 """
 OWNER = f"""
-import pathlib, sys, time
+import os, pathlib, signal, sys, time
 from jtransformer.sweep import Ledger
 run = pathlib.Path(sys.argv[1])
+pause = run / "pause"
 ledger = Ledger("owner", "launch", {LEASE})
 claim = ledger.take(run, ledger.find(run))
 print("owner", flush=True)
-while claim.held():
+while True:
+    # By itself, since a signal from outside may land between the question and the row.
+    if pause.exists():
+        pause.unlink()
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if not claim.held():
+        break
     with open(run / "metrics.jsonl", "a") as file:
         file.write("row\\n")
     time.sleep(0.002)
@@ -42,7 +51,7 @@ print("lost", flush=True)
 
 def start(code, *words):
     command = [sys.executable, "-c", code, *map(str, words)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return children.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def ask(racer, line):
@@ -50,9 +59,19 @@ def ask(racer, line):
     racer.stdin.flush()
 
 
-def end(process):
-    process.kill()
-    process.communicate()
+def pause(owner, run):
+    """Has an owner stop between two rows."""
+    (run / "pause").touch()
+    end_at = time.monotonic() + 20
+    while state(owner) != "T":
+        assert time.monotonic() < end_at and owner.poll() is None
+        time.sleep(0.01)
+
+
+def state(process):
+    """Returns the letter of a process's state; proc(5), /proc/[pid]/stat, field 3."""
+    text = pathlib.Path(f"/proc/{process.pid}/stat").read_text()
+    return text.rpartition(")")[2].split()[0]
 
 
 def claims(run):
@@ -78,8 +97,6 @@ def test_of_processes_that_claim_at_once_exactly_one_wins(tmp_path):
         for racer in racers:
             ask(racer, number)
         won.append([int(racer.stdout.readline()) for racer in racers])
-    for racer in racers:
-        end(racer)
     assert all(sum(row) == 1 for row in won)
     assert all(any(row[i] for row in won) for i in range(3)), "one process always won: no race"
     assert all(claims(tmp_path / str(number)) == ["1.json"] for number in range(300))
@@ -98,8 +115,6 @@ def test_of_processes_that_take_over_at_once_exactly_one_wins(tmp_path):
             ask(racer, number)
         assert sum(int(racer.stdout.readline()) for racer in racers) == 1
         assert claims(tmp_path / str(number)) == ["1.json", "2.json"]
-    for racer in racers:
-        end(racer)
 
 
 def test_a_claim_is_held_until_it_is_released(tmp_path):
@@ -130,7 +145,6 @@ def test_an_owner_that_was_killed_is_superseded_at_once(tmp_path):
     claim = take(book, tmp_path)
     assert claim.held() and claim.grace_seconds == 0
     claim.release()
-    end(owner)
 
 
 def test_an_owner_that_was_paused_writes_nothing_once_it_was_superseded(tmp_path):
@@ -142,7 +156,7 @@ def test_an_owner_that_was_paused_writes_nothing_once_it_was_superseded(tmp_path
     assert book.find(tmp_path).standing == "held"
     time.sleep(2 * LEASE)
     assert book.find(tmp_path).standing == "held", "an owner that renews was taken for silent"
-    owner.send_signal(signal.SIGSTOP)
+    pause(owner, tmp_path)
     found = until_silent(book, tmp_path)
     assert found.standing == "silent"
     claim = book.take(tmp_path, found)
@@ -153,13 +167,12 @@ def test_an_owner_that_was_paused_writes_nothing_once_it_was_superseded(tmp_path
     assert metrics.read_bytes() == before and claim.held()
     assert claims(tmp_path) == ["1.json", "2.json"]
     claim.release()
-    end(owner)
 
 
 def test_an_owner_that_nobody_superseded_goes_on_after_a_pause(tmp_path):
     owner = start(OWNER, tmp_path)
     assert owner.stdout.readline() == "owner\n"
-    owner.send_signal(signal.SIGSTOP)
+    pause(owner, tmp_path)
     time.sleep(2 * LEASE)
     metrics = tmp_path / "metrics.jsonl"
     before = metrics.stat().st_size if metrics.exists() else 0
@@ -168,7 +181,6 @@ def test_an_owner_that_nobody_superseded_goes_on_after_a_pause(tmp_path):
     while not metrics.exists() or metrics.stat().st_size <= before + 40:
         assert time.monotonic() < end_at and owner.poll() is None
         time.sleep(0.01)
-    end(owner)
 
 
 def test_an_owner_that_cannot_renew_gives_up_after_its_lease(tmp_path):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import children
 import pytest
 from fake_training import CELLS, LAUNCH, SWEEP, Trainer, failure, vanished, work
 
@@ -92,7 +93,7 @@ def test_a_run_that_kills_its_workers_comes_last_and_fails_in_the_end(tmp_path):
 
 def test_a_worker_waits_for_the_runs_of_others_and_takes_them_over(tmp_path):
     run = tmp_path / CELLS[0]["directory"]
-    holder = subprocess.Popen(
+    holder = children.start(
         [sys.executable, "-c", HOLDER, str(run), "first"], stdout=subprocess.PIPE, text=True
     )
     assert holder.stdout.readline() == "holds\n"
