@@ -135,7 +135,8 @@ def trained(program: Program, spec: RunSpec, rows: int):
     for batch in batches(spec, rows):
         state = program.update(state, program.place_batch(batch), *numbers)
         losses.append(float(state.tally.loss_sum / state.tally.weight_sum))
-    nll, weight = program.evaluate(state.parameters, program.place_batch(batches(spec, 3, 1)[0]))
+    evaluated = program.place_evaluated(batches(spec, 3, 1)[0])
+    nll, weight = program.evaluate(state.parameters, evaluated)
     return losses, float(nll / weight), state
 
 

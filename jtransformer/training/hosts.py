@@ -60,12 +60,13 @@ def whole(array: jax.Array | np.ndarray) -> np.ndarray:
     return multihost_utils.process_allgather(array, tiled=True)
 
 
-def share_of(arrangement: Arrangement | None, microbatches: int) -> data.Share:
+def share_of(arrangement: Arrangement | None, *, microbatches: int = 1) -> data.Share:
     """Returns which rows of every batch this process reads; no meeting.
 
     Args:
         arrangement: Where rows are to lie; None is on one device.
-        microbatches: Parts in which each device takes its rows.
+        microbatches: Parts in which each device takes its rows, one after another; an evaluation
+            takes them at once.
     """
     if arrangement is None or len(arrangement.share) == arrangement.layout.row_parts:
         return data.Share()

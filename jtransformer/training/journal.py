@@ -76,7 +76,9 @@ class Journal:
         self._scored_tokens = 0
         self._diverged_at: int | None = None
         self._rows: list[Row] = []
-        self._share = hosts.share_of(self._program.arrangement, self._training.microbatches)
+        arrangement, microbatches = self._program.arrangement, self._training.microbatches
+        self._share = hosts.share_of(arrangement, microbatches=microbatches)
+        self._evaluated_share = hosts.share_of(arrangement)
         self.batches = data.TrainingBatches(context.corpus, self.spec, self._share)
         # By what a batch holds: the rows of span corruption are no `data.length` long.
         self._tokens = self._training.batch_size * self.batches[0].tokens.shape[1]
@@ -284,7 +286,8 @@ class Journal:
             return mean_nll(self._program, parameters, batches)
 
     def _evaluation_batches(self, part: Any) -> Iterator[data.Batch]:
-        return data.evaluation_batches(self._context.corpus, part, self.spec, self._share)
+        share = self._evaluated_share
+        return data.evaluation_batches(self._context.corpus, part, self.spec, share)
 
     def _whole_batch(self, t: int) -> data.Batch:
         """Returns a training batch with the rows that other processes have read."""

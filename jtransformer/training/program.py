@@ -116,10 +116,14 @@ class Program:
         return jax.device_put(state, self._places)
 
     def place_batch(self, batch: Batch) -> Batch:
-        """Puts a batch where `update` and `evaluate` read it; see `Arrangement.place`."""
+        """Puts a batch where `update` reads it; see `Arrangement.place`."""
         if self.arrangement is None:
             return batch
         return self.arrangement.place(batch, microbatches=self.microbatches)
+
+    def place_evaluated(self, batch: Batch) -> Batch:
+        """Puts a batch where `evaluate` reads it, all rows of a device at once."""
+        return batch if self.arrangement is None else self.arrangement.place(batch)
 
     def place_whole(self, tree: Any) -> Any:
         """Puts what every device has whole where it belongs: the numbers of a run, a tally."""
@@ -275,7 +279,7 @@ def mean_nll(program: Program, parameters: Any, batches: Iterable[Batch]) -> flo
         ValueError: If no token is scored.
     """
     found = []
-    for batch in map(program.place_batch, batches):
+    for batch in map(program.place_evaluated, batches):
         found.append(in_turn(program.evaluate(parameters, batch)))
     sums = np.asarray(jax.device_get(found), np.float64)
     nll, weight = sums.reshape(-1, 2).sum(axis=0)

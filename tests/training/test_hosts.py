@@ -59,7 +59,9 @@ gathered = hosts.whole(state["w"])
 # In the order of a mesh the devices of a process need not be neighbours.
 devices = np.array(jax.devices()[::2] + jax.devices()[1::2]).reshape(1, 8, 1, 1)
 arrangement = Arrangement(Layout(fsdp=8), Mesh(devices, MESH_AXES))
-rows = hosts.share_of(arrangement, 1).rows(13)
+rows = hosts.share_of(arrangement).rows(13)
+# Two blocks of each process: five rows are made up to 8 at once, and to 16 in two parts.
+counts = [len(hosts.share_of(arrangement, microbatches=parts).rows(5)) for parts in (1, 2)]
 batch = Batch(*(np.where(rows < 0, 0, rows + 100 * n)[:, None] for n in range(3)))
 placed = [hosts.whole(x)[:, 0].tolist() for x in arrangement.place(batch)[:3]]
 add = jax.jit(lambda tree: jax.tree.map(lambda x: x + 1, tree), donate_argnums=0)
@@ -72,7 +74,7 @@ with Checkpoints(files, "f" * 64) as checkpoints:
         state = add(state)
     checkpoints.save(2, state, 0.5)
 about = [hosts.is_first(), checkpoints.steps()]
-say([said, heard, answers, gathered.tolist(), about, [rows.tolist(), placed]])
+say([said, heard, answers, gathered.tolist(), about, [rows.tolist(), placed, counts]])
 """
 )
 RESTORE = (
@@ -115,7 +117,8 @@ def test_a_process_by_itself_meets_nobody():
     ask = Agreed(lambda: next(asked))
     assert [ask(), ask()] == [False, True]
     np.testing.assert_array_equal(whole(jax.numpy.arange(3)), [0, 1, 2])
-    assert share_of(None, 1) == share_of(arrange(Layout(fsdp=1)), 4) == Share()
+    alone = arrange(Layout(fsdp=1))
+    assert share_of(None) == share_of(alone, microbatches=4) == Share()
 
 
 @pytest.fixture(scope="module")
@@ -138,10 +141,11 @@ def test_processes_hear_one_another_and_agree(saved):
 
 @pytest.mark.slow
 def test_rows_come_to_their_places_wherever_the_devices_of_a_process_stand(saved):
-    for process, (*_, (rows, placed)) in enumerate(saved[1]):
+    for process, (*_, (rows, placed, counts)) in enumerate(saved[1]):
         assert rows == [
             n if n < 13 else -1 for b in (process, process + 4) for n in (2 * b, 2 * b + 1)
         ]
+        assert counts == [2, 4]
         for n, found in enumerate(placed):
             assert found == [row + 100 * n for row in range(13)] + [0] * 3
 

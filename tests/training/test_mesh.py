@@ -153,6 +153,13 @@ def test_a_mesh_of_one_device_is_that_device():
     assert jax.tree.map(lambda x: (x.shape, x.dtype), meshed.abstract(batch)) == shapes
 
 
+def test_evaluated_rows_are_not_made_up_for_microbatches():
+    program = program_of(run(model(layers=1), batch_size=4, microbatches=4), Layout())
+    batch = batches(run(MODELS["loop"]), 3, 1)[0]
+    assert len(program.place_batch(batch).tokens) == 4
+    assert len(program.place_evaluated(batch).tokens) == 3
+
+
 @pytest.mark.slow
 def test_runs_over_devices_have_the_records_of_one(tmp_path):
     found = in_eight_devices("mesh_runs.py", str(tmp_path))
