@@ -171,7 +171,6 @@ class Program:
         batch: Batch,
         hyper: Hyperparameters,
         key: jax.Array | None = None,
-        rows: Int[Array, " B"] | None = None,
         *,
         axis: str | None = None,
     ) -> TrainState:
@@ -181,17 +180,15 @@ class Program:
             state: The state before; its buffers are used again.
             batch: What is read and asked.
             hyper: The numbers of the run.
-            key: Key of the run's dropout; None where its model has none.
-            rows: The number of each row in the update's whole batch, which decides what it drops;
-                None is 0, 1, 2 …, on from device to device.
+            key: Key of the run's dropout; None where its model has none. What a row drops follows
+                from its number in the update's whole batch: 0, 1, 2 …, on from device to device.
             axis: The axis of `jax.pmap` over which other devices have the other rows of the
                 batch; None is none.
         """
         keys = None
         if key is not None:
             B, place = len(batch.tokens), 0 if axis is None else jax.lax.axis_index(axis)
-            numbers = place * B + jnp.arange(B) if rows is None else rows
-            keys = row_keys(jax.random.fold_in(key, state.step), numbers)
+            keys = row_keys(jax.random.fold_in(key, state.step), place * B + jnp.arange(B))
         sums, gradients = mean_gradient(
             functools.partial(self._sums, hyper=hyper),
             state.parameters,

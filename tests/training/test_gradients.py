@@ -1,10 +1,12 @@
 """Gradients of parts added up, losses in chunks, and dropout that knows no layout."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import tiny_run
 from quickly import quickly
@@ -69,19 +71,19 @@ def batch_of(run, rows=B):
     return Batch(ids[:, :-1], ids[:, 1:], weights, source=source)
 
 
-def updated(run, batch=None, *, seed=0, **given):
+def updated(run, batch=None, *, seed=0):
     """Returns what an update makes of the start."""
     program = tiny_run.program(run, PROGRAMS)
     state = program.start(parameter_key(0))
     key = dropout_key(dataclasses.replace(run, seed=seed))
     batch = batch_of(run) if batch is None else batch
-    return jax.device_get(program.update(state, batch, hyperparameters(run), key, **given))
+    return jax.device_get(program.update(state, batch, hyperparameters(run), key))
 
 
-def moved(run, batch=None, **given):
+def moved(run, batch=None, *, seed=0):
     """Returns the gradient of an update, and its sums."""
     start = tiny_run.program(run, PROGRAMS).start(parameter_key(0)).parameters
-    state = updated(run, batch, **given)
+    state = updated(run, batch, seed=seed)
     gradient = jax.tree.map(lambda new, old: np.float64(new) - old, state.parameters, start)
     return gradient, state.tally
 
@@ -221,10 +223,23 @@ def test_dropout_depends_on_seed_step_and_row_and_not_on_what_is_beside():
     two = jax.tree.map(lambda x: x[:2], batch)
     alone = changed(run, training=TrainingSpec(batch_size=2))
     assert_one_gradient(moved(alone, two), whole, unit=1e-5)
-    given = dict(rows=np.arange(2, dtype=np.int32))
-    assert_one_gradient(moved(alone, two, **given), whole, unit=1e-5)
-    # Other rows lose other entries, and so does another run.
-    others = moved(alone, two, rows=np.array([5, 6], np.int32))[1].loss_sum
+    # The keys of an update are those of its rows' numbers, so other rows lose other entries.
+    program = tiny_run.program(alone, PROGRAMS)
+    start = program.start(parameter_key(0)).parameters
+    sums_of = functools.partial(program._sums, hyper=hyperparameters(alone))
+
+    @quickly
+    def at(rows):
+        keys = row_keys(jax.random.fold_in(dropout_key(run), 0), rows)
+        return mean_gradient(sums_of, start, two, keys, parts=1)
+
+    sums, gradient = at(jnp.arange(2))
+    # A step of plain gradient descent at a learning rate of 1 is the gradient, turned.
+    turned = jax.tree.map(lambda x: -np.float64(x), gradient)
+    tally = whole[1]._replace(loss_sum=sums.loss_sum, gradient_norm_sum=optax.tree.norm(gradient))
+    assert_one_gradient((turned, tally), whole, unit=1e-5)
+    # Another run drops others too.
+    others = at(jnp.array([5, 6]))[0].loss_sum
     seeded = moved(run, batch, seed=1)[1].loss_sum
     for other in (others, seeded):
         assert abs(other - whole[1].loss_sum) > 1e-3
