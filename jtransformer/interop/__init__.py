@@ -1,0 +1,11 @@
+"""Weights of other people's models, both ways: Hugging Face directories and specs of ours.
+
+No family has a model class of its own: each is a table of settings and of names.
+"""
+
+from jtransformer.interop.families import FAMILIES, family_named
+from jtransformer.interop.family import Family
+from jtransformer.interop.load import Loaded, family_of, load
+from jtransformer.interop.save import choose, save
+
+__all__ = ["FAMILIES", "Family", "Loaded", "choose", "family_named", "family_of", "load", "save"]
