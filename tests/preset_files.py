@@ -27,9 +27,10 @@ def content(name):
     model = dataclasses.replace(model_of(spec), scan_layers=False)
     found = {}
     for leaf in leaves(model):
-        path = leaf.path.replace(ANY_LAYER, "layer_0").split("/")
+        path = leaf.path.replace(ANY_LAYER, f"layer_{leaf.first}").split("/")
         start = str(initialiser(model, tuple(path), leaf.shape))
-        shown = leaf.path.replace(ANY_LAYER, f"layer_{{0..{leaf.copies - 1}}}")
+        last = leaf.first + leaf.copies - 1
+        shown = leaf.path.replace(ANY_LAYER, f"layer_{{{leaf.first}..{last}}}")
         found[shown] = [list(leaf.shape), start]
     return {"spec": to_tree(spec), "total": parameters(model).total, "parameters": found}
 

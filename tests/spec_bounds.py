@@ -90,6 +90,7 @@ TABLE = {
     YarnScaling: dict(factor=AT_LEAST_ONE, original_length=COUNT),
     Rope: dict(
         theta=((1, 0, -1, ABOVE_ONE), (1 + 2.0**-23, 3e38)),
+        window_theta=((1, 0, -1, ABOVE_ONE), (1 + 2.0**-23, 3e38, None)),
         rotary_fraction=((0, -TINY, ABOVE_ONE), (TINY, 1)),
     ),
     T5Bias: dict(buckets=((1, 0), (2, 254)), max_distance=((1, 0), (17, BIG))),

@@ -64,7 +64,7 @@ VARIANTS = {
     "grouped": changed(
         key_value_heads=1,
         head_width=4,
-        position=Rope(pairing="interleaved", rotary_fraction=0.5),
+        position=Rope(pairing="interleaved", rotary_fraction=0.5, window_theta=9.0),
         attention=DotProduct(
             window=3, window_pattern="window,full", query_key_norm="head", soft_cap=5.0
         ),
@@ -104,7 +104,12 @@ VARIANTS = {
 }
 EVERY_VARIANT = pytest.mark.parametrize("spec", VARIANTS.values(), ids=VARIANTS)
 STACKS = {
-    "encoder": changed(stack=Encoder(token_types=2, pooler=True), embedding_norm=True),
+    "encoder": changed(
+        stack=Encoder(token_types=2, pooler=True),
+        embedding_norm=True,
+        first_norm=False,
+        head=TokenHead(transform=True, transform_bias=False),
+    ),
     "prefix_decoder": changed(stack=PrefixDecoder(), position=T5Bias(buckets=4, max_distance=6)),
     "encoder_decoder": changed(
         stack=EncoderDecoder(encoder_layers=1, share_embedding=False, source_vocabulary=V + 2),

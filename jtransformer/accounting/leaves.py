@@ -33,6 +33,9 @@ Shape = tuple[int, ...]
 ANY_LAYER = "layer_*"
 """Stands for the name of each layer of a stack whose layers are looped."""
 
+FIRST_NORM = "attention_norm_in/"
+"""The norm that the first layer of a stack lacks where the spec says so."""
+
 
 class Leaf(NamedTuple):
     """A parameter, or one of the same shape in every layer.
@@ -42,12 +45,14 @@ class Leaf(NamedTuple):
         shape: Its shape; layers that are stacked come first.
         component: Field of `Parameters` under which it is counted.
         copies: How many of them there are.
+        first: The first layer that has it, where it has copies; all later ones have it too.
     """
 
     path: str
     shape: Shape
     component: str
     copies: int = 1
+    first: int = 0
 
 
 def leaves(model: ModelSpec) -> tuple[Leaf, ...]:
@@ -83,7 +88,10 @@ def _stack(model: ModelSpec, stack: StackView) -> Iterator[Leaf]:
         if model.scan_layers:
             yield Leaf(f"layers/{leaf.path}", (stack.layers, *leaf.shape), leaf.component)
         else:
-            yield leaf._replace(path=f"{ANY_LAYER}/{leaf.path}", copies=stack.layers)
+            first = 1 if not model.first_norm and leaf.path.startswith(FIRST_NORM) else 0
+            copies = stack.layers - first
+            if copies:
+                yield leaf._replace(path=f"{ANY_LAYER}/{leaf.path}", copies=copies, first=first)
     if model.has_final_norm:
         yield from _norm(model, "final_norm")
 
@@ -198,7 +206,8 @@ def _head(model: ModelSpec) -> Iterator[Leaf]:
     if isinstance(head, TokenHead):
         V = model.vocabulary
         if head.transform:
-            yield from _kernel("head_transform", (D, D), "head", bias=(D,))
+            bias = (D,) if head.transform_bias else None
+            yield from _kernel("head_transform", (D, D), "head", bias=bias)
             for leaf in _norm(model, "head_norm"):
                 yield leaf._replace(component="head")
         if not head.tied:

@@ -2,8 +2,9 @@
 
 Sources: Vaswani et al. 2017, sec. 3.5, https://arxiv.org/abs/1706.03762; the concatenated
 layout is that of the authors' code, tensor2tensor (`get_timing_signal_1d`),
-https://github.com/tensorflow/tensor2tensor, and of fairseq; learned positions, Gehring et al.
-2017, sec. 3.1, https://arxiv.org/abs/1705.03122.
+https://github.com/tensorflow/tensor2tensor, and of fairseq; the split layout that of Marian
+(Junczys-Dowmunt et al. 2018, https://arxiv.org/abs/1804.00344, in its code); learned positions,
+Gehring et al. 2017, sec. 3.1, https://arxiv.org/abs/1705.03122.
 """
 
 from typing import Literal
@@ -16,24 +17,28 @@ from jtransformer.functional._angles import angles
 from jtransformer.functional._arrays import require_integers
 from jtransformer.functional.embedding import embed
 
+SinusoidLayout = Literal["interleaved", "split", "concatenated"]
+"""In which order sines and cosines stand, and with which frequencies."""
+
 
 def sinusoidal_positions(
     T: int,
     D: int,
     *,
-    layout: Literal["interleaved", "concatenated"] = "interleaved",
+    layout: SinusoidLayout = "interleaved",
 ) -> Float[Array, "T D"]:
     """Computes the sines and cosines of the positions 0 … T - 1.
 
     "interleaved" is the paper's: feature 2i is `sin(t w)` and feature 2i + 1 is `cos(t w)` with
-    `w = 10000^(-2i/D)`; an odd width ends with a sine. "concatenated" has all sines, then all
-    cosines, with its own frequencies `w = 10000^(-i/(C - 1))` for C = D // 2 pairs; an odd
-    width ends with zeros. In general the two are no permutation of each other.
+    `w = 10000^(-2i/D)`; an odd width ends with a sine. "split" has the same features, all sines
+    before all cosines. "concatenated" has all sines, then all cosines, with its own frequencies
+    `w = 10000^(-i/(C - 1))` for C = D // 2 pairs; an odd width ends with zeros. In general it is
+    no permutation of the other two.
 
     Args:
         T: Number of positions.
         D: Model width.
-        layout: Which of the two.
+        layout: Which of the three.
 
     Returns:
         The table in the default float dtype; angles are formed in float64, so that it is right
@@ -50,9 +55,9 @@ def sinusoidal_positions(
         table_TD[:, 0::2] = np.sin(angle)
         table_TD[:, 1::2] = np.cos(angle[:, : D // 2])
     else:
-        C = D // 2
-        table_TD[:, :C] = np.sin(angle)
-        table_TD[:, C : 2 * C] = np.cos(angle)
+        C, pairs = D // 2, angle.shape[1]
+        table_TD[:, :pairs] = np.sin(angle)
+        table_TD[:, pairs : pairs + C] = np.cos(angle[:, :C])
     return jnp.asarray(table_TD, jnp.result_type(float))
 
 
@@ -60,7 +65,7 @@ def sinusoidal_embedding(
     positions: Int[Array, "*batch"],
     D: int,
     *,
-    layout: Literal["interleaved", "concatenated"] = "interleaved",
+    layout: SinusoidLayout = "interleaved",
 ) -> Float[Array, "*batch D"]:
     """Computes the rows of `sinusoidal_positions` for positions known only when it runs.
 
@@ -87,6 +92,8 @@ def sinusoidal_embedding(
     if layout == "interleaved":
         pairs = jnp.stack([jnp.sin(angle), jnp.cos(angle)], axis=-1)
         return pairs.reshape(*positions.shape, -1)[..., :D]
+    if layout == "split":
+        return jnp.concatenate([jnp.sin(angle), jnp.cos(angle[..., : D // 2])], axis=-1)
     rest = jnp.zeros((*positions.shape, D % 2), dtype)
     return jnp.concatenate([jnp.sin(angle), jnp.cos(angle), rest], axis=-1)
 
@@ -140,9 +147,9 @@ def token_positions(
 
 def _radians_per_token(D: int, layout: str) -> np.ndarray:
     """Returns by how much the angle of each pair of features grows from token to token."""
-    if layout == "interleaved":
+    if layout in ("interleaved", "split"):
         return 10_000.0 ** (-np.arange(0, D, 2) / D)
     if layout == "concatenated":
         C = D // 2
         return 10_000.0 ** (-np.arange(C) / max(C - 1, 1))
-    raise ValueError(f"Unknown layout {layout!r}; use 'interleaved' or 'concatenated'.")
+    raise ValueError(f"Unknown layout {layout!r}; use 'interleaved', 'split' or 'concatenated'.")

@@ -122,12 +122,12 @@ def sublayer(
 
     Args:
         spec: The model, with looped layers.
-        call: What one of its layers was given; others with the same `windowed` and `shared` may
-            use the function too.
+        call: What one of its layers was given; others with the same `windowed`, `shared` and tree
+            of parameters may use the function too.
         name: "attention", "cross_attention" or "ffn"; "layer" is the whole layer.
         level: See above; a whole layer has no branch.
     """
-    block = Block(spec, call.part, call.windowed)
+    block = Block(spec, call.part, call.windowed, is_first=call.layer == 0)
 
     def alone(next_call: Any, args: Any, kwargs: Any, context: Any):
         if name != "layer" and context.method_name == Block.wired.__name__:

@@ -124,7 +124,9 @@ class DotProductAttention(Attention):
         k = self.normed("key", self.project(shared, "key", x, spec.K, spec.H))
         v = self.project(shared, "value", x, spec.K, spec.Hv)
         if plan.turn is not None:
-            q, k = plan.turn(q, shared.positions), plan.turn(k, shared.positions)
+            windowed = self.windowed if own.windowed is None else own.windowed
+            assert windowed is not None
+            q, k = (plan.turn(heads, shared.positions, windowed) for heads in (q, k))
         cache = read = None
         if own.cache is not None:
             assert isinstance(own.cache.state, F.KVCache)

@@ -98,7 +98,8 @@ class LatentSelfAttention(Attention):
             return None, None
         q = self.project(shared, "query_rotary", x, spec.heads, Hr)
         k = self.project(shared, "key_rotary", x, Hr)[:, :, None]
-        return plan.turn(q, shared.positions), plan.turn(k, shared.positions)[:, :, 0]
+        q, k = (plan.turn(heads, shared.positions, False) for heads in (q, k))
+        return q, k[:, :, 0]
 
 
 def cheaper_form(T: int, S: int, spec: ModelSpec) -> Literal["absorbed", "expanded"]:

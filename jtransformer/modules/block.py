@@ -43,12 +43,14 @@ class Block(nn.Module):
         part: The stack.
         windowed: Whether the layer has the window; None where that is an array.
         wanted: Names of the intermediates to return.
+        is_first: Whether it is the first of its stack.
     """
 
     spec: ModelSpec
     part: Part
     windowed: bool | None = False
     wanted: frozenset[str] = frozenset()
+    is_first: bool = False
 
     @nn.compact
     def __call__(
@@ -133,7 +135,10 @@ class Block(nn.Module):
         return drop_at(self.spec, shared.dropping, what, names, own.layer)
 
     def norms(self, name: str) -> dict[str, Norm]:
-        return {slot: Norm(self.spec, name=f"{name}_{slot}") for slot in self.spec.norm_slots}
+        slots = self.spec.norm_slots
+        if name == "attention" and self.is_first and not self.spec.first_norm:
+            slots = tuple(slot for slot in slots if slot != "norm_in")
+        return {slot: Norm(self.spec, name=f"{name}_{slot}") for slot in slots}
 
     def stream_scale(self) -> float:
         factors = deepnorm_of(self.spec, self.part)

@@ -18,8 +18,14 @@ def stack_layers(spec: ModelSpec, variables: Any) -> Any:
         variables: Its variables, with a tree for each layer.
 
     Raises:
-        ValueError: If a stack does not have the layers of the spec.
+        ValueError: If a stack does not have the layers of the spec, or its first layer has other
+            parameters than the rest.
     """
+    if not spec.first_norm:
+        raise ValueError(
+            "Layers cannot be stacked with first_norm=False, which leaves a norm out of the first; "
+            "use scan_layers=False."
+        )
     return _converted(spec, variables, _stacked)
 
 

@@ -107,7 +107,7 @@ def _token_logits(spec: ModelSpec, hidden: Array, table: Array, placement: Place
     assert isinstance(head, TokenHead)
     D, V, rows = spec.width, spec.vocabulary, placement.rows
     if head.transform:
-        dense = _kernel(spec, "head_transform", (D, D), bias=True)
+        dense = _kernel(spec, "head_transform", (D, D), bias=head.transform_bias)
         hidden = Norm(spec, name="head_norm")(F.gelu(F.linear(hidden, *dense, rows=rows)))
     if head.tied:
         bias = rounded(Bias(spec, V, name="head")(), precision) if head.bias else None

@@ -11,6 +11,7 @@ ahead, which is in an encoder and within a prefix, as in their code.
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax.numpy as jnp
 from jaxtyping import Array
 
 from jtransformer import functional as F
@@ -33,6 +34,8 @@ from jtransformer.spec import (
     YarnScaling,
 )
 
+Turn = Callable[[Array, Array, bool | Array], Array]
+
 
 class PositionPlan(NamedTuple):
     """What a kind of position does; None where it does nothing.
@@ -41,7 +44,8 @@ class PositionPlan(NamedTuple):
         embed: Maps positions and the table of a stack to vectors that are added to the
             embeddings.
         embed_rows: Rows of that table, of the model's width; None is no table.
-        turn: Turns queries or keys `B T N H` by their positions.
+        turn: Turns queries or keys `B T N H` by their positions, in a layer that has the window of
+            attention or not.
         bias: Maps the table of a stack, query positions and key positions to what is added to
             the scores.
         bias_rows: Rows of that table, with one number per head; None is no table.
@@ -50,7 +54,7 @@ class PositionPlan(NamedTuple):
 
     embed: Callable[[Array, Array | None], Array] | None = None
     embed_rows: int | None = None
-    turn: Callable[[Array, Array], Array] | None = None
+    turn: Turn | None = None
     bias: Callable[..., Array] | None = None
     bias_rows: int | None = None
     distances: bool = False
@@ -103,21 +107,27 @@ def position_plan(spec: ModelSpec, *, causal: bool) -> PositionPlan:
             return PositionPlan(distances=True)
 
 
-def _turn(spec: ModelSpec, position: Rope) -> Callable[[Array, Array], Array]:
+def _turn(spec: ModelSpec, position: Rope) -> Turn:
     # Latent attention turns channels of their own, all of them.
     is_latent = isinstance(spec.attention, LatentAttention)
     width = None if is_latent else int(spec.H * position.rotary_fraction)
-    scaling = _scaling(position)
 
-    def turn(heads: Array, positions: Array) -> Array:
+    def by(heads: Array, positions: Array, theta: float, scaling: F.RopeScaling | None) -> Array:
         return F.rope(
             heads,
             positions,
-            theta=position.theta,
+            theta=theta,
             pairing=position.pairing,
             rotary_width=width,
             scaling=scaling,
         )
+
+    def turn(heads: Array, positions: Array, windowed: bool | Array) -> Array:
+        far = position.theta, _scaling(position)
+        if position.window_theta is None or windowed is False:
+            return by(heads, positions, *far)
+        near = by(heads, positions, position.window_theta, None)
+        return near if windowed is True else jnp.where(windowed, near, by(heads, positions, *far))
 
     return turn
 

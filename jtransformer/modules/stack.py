@@ -212,7 +212,8 @@ def _loop(
             heads_on=heads_on(spec, layer),
             cache=None if caches is None else caches[layer],
         )
-        module = block(spec, part, windowed, within(wanted, f"{name}/"), name=name)
+        inside = within(wanted, f"{name}/")
+        module = block(spec, part, windowed, inside, is_first=layer == 0, name=name)
         x, left = module(x, shared, own)
         after.append(left.cache)
         kept |= {f"{name}/{local}": value for local, value in left.kept.items()}

@@ -132,9 +132,10 @@ def _of_layers(
     keys: PRNGKeyArray,
 ) -> SpectralNorms:
     """Maps the power iteration over the layers that are one program."""
-    alike: dict[tuple[bool, bool], list[int]] = defaultdict(list)
+    alike: dict[Any, list[int]] = defaultdict(list)
     for index, call in enumerate(calls):
-        alike[call.windowed, call.own.heads_on is None].append(index)
+        tree = jax.tree.structure(layers[index])
+        alike[call.windowed, call.own.heads_on is None, tree].append(index)
     order, found = [], []
     for members in alike.values():
         given = [(layers[i], inputs[i], calls[i].own) for i in members]

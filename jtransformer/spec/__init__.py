@@ -61,7 +61,7 @@ from jtransformer.spec.sources import (
     TextFile,
     TextPairs,
 )
-from jtransformer.spec.spans import span_counts, span_lengths
+from jtransformer.spec.spans import RowLengths, span_counts, span_lengths
 from jtransformer.spec.stacks import Decoder, Encoder, EncoderDecoder, PrefixDecoder
 from jtransformer.spec.tree import (
     Tree,
@@ -141,6 +141,7 @@ __all__ = [
     "ReZero",
     "NoEarlyStopping",
     "Patience",
+    "RowLengths",
     "RunSpec",
     "TrainingSpec",
     "CmuDict",

@@ -20,6 +20,7 @@ class TokenHead(Checked):
         scale_down: The states times width^-0.5 before the matrix, as T5 does where it ties.
         soft_cap: Bound of the scores, by a tanh; None is no bound.
         transform: A dense layer, exact GELU and a norm before the matrix, as in BERT.
+        transform_bias: A bias in that dense layer.
     """
 
     kind: ClassVar[str] = "tokens"
@@ -28,6 +29,7 @@ class TokenHead(Checked):
     scale_down: bool = False
     soft_cap: float | None = number(None, above=0)
     transform: bool = False
+    transform_bias: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,15 @@ from jtransformer.spec.run import RunSpec
 from jtransformer.spec.tree import Tree, to_tree
 
 LATER = (
-    ("training", "probe_steps"),
-    ("training", "microbatches"),
-    ("loss", "chunk"),
-    ("model", "precision"),
+    "training.probe_steps",
+    "training.microbatches",
+    "loss.chunk",
+    "model.precision",
+    "model.first_norm",
+    "model.position.rope.window_theta",
+    "model.head.tokens.transform_bias",
 )
-"""Fields, with the part they are in, that came after runs had been recorded without them."""
+"""Paths of fields that came after runs had been recorded without them."""
 
 
 def identity_tree(spec: RunSpec) -> Tree:
@@ -21,10 +24,16 @@ def identity_tree(spec: RunSpec) -> Tree:
     So that runs which began before a field was there stay the runs that they are.
     """
     tree = to_tree(spec)
-    for part, name in LATER:
-        own = getattr(spec, part)
-        if getattr(own, name) == getattr(type(own), name):
-            del tree[part][name]
+    for path in LATER:
+        *parts, name = path.split(".")
+        own, branch = spec, tree
+        for part in parts:
+            if "kind" not in branch:
+                own = getattr(own, part)
+            # Nothing lies there if another kind is chosen.
+            branch = branch.get(part, {})
+        if name in branch and getattr(own, name) == getattr(type(own), name):
+            del branch[name]
     return tree
 
 

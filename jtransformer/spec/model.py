@@ -62,6 +62,8 @@ class ModelSpec(Checked):
         position: How the model knows the order of tokens.
         scale_embedding: Token embeddings times sqrt(width), as in the 2017 model.
         embedding_norm: A norm after the embeddings, as in BERT.
+        first_norm: The first attention of a stack has its norm before it; False leaves that out,
+            since the norm of the embeddings stands there already, as in ModernBERT.
         head: What is computed from the last states.
         dropout: Probabilities of dropout, in training alone.
         initialization: Standard deviations of the normal initial values. "fan_in": fan_in^-0.5,
@@ -100,6 +102,7 @@ class ModelSpec(Checked):
     position: Position = Sinusoidal()
     scale_embedding: bool = False
     embedding_norm: bool = False
+    first_norm: bool = True
     head: Head = TokenHead()
     dropout: Dropout = Dropout()
     initialization: Literal["fan_in", "xavier", "bert", "gpt2", "t5"] = "fan_in"

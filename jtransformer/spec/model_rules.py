@@ -22,7 +22,16 @@ def check_model(model: "ModelSpec") -> None:
     Raises:
         SpecError: For the first one that is broken.
     """
-    for rule in (_heads, _attention, _attention_positions, _wiring, _stack, _head):
+    for rule in (
+        _heads,
+        _attention,
+        _attention_positions,
+        _bases,
+        _wiring,
+        _first_norm,
+        _stack,
+        _head,
+    ):
         rule(model)
 
 
@@ -68,9 +77,7 @@ def _attention(model: "ModelSpec") -> None:
                 "use stack.kind 'decoder' or 'encoder'.",
             )
     if isinstance(attention, DotProduct):
-        most = model.layers
-        if isinstance(model.stack, EncoderDecoder):
-            most = max(most, model.stack.encoder_layers)
+        most = _most_layers(model)
         if attention.window and not any(map(attention.window_of, range(most))):
             raise SpecError(
                 "attention.dot_product.window",
@@ -144,6 +151,60 @@ def _attention_positions(model: "ModelSpec") -> None:
                 )
 
 
+def _bases(model: "ModelSpec") -> None:
+    attention, position = model.attention, model.position
+    if not isinstance(position, Rope) or position.window_theta is None:
+        return
+    name = "position.rope.window_theta"
+    if not isinstance(attention, DotProduct) or attention.window is None:
+        raise SpecError(
+            name,
+            f"= {position.window_theta} would do nothing, as no layer has a window; leave it out, "
+            "or set attention.dot_product.window.",
+        )
+    if all(map(attention.window_of, range(_most_layers(model)))):
+        raise SpecError(
+            name,
+            f"= {position.window_theta} leaves nothing to theta={position.theta}, as every layer "
+            "has the window; set theta alone, or give full attention to a layer.",
+        )
+
+
+def _most_layers(model: "ModelSpec") -> int:
+    """Returns the layers of the deepest stack."""
+    stack = model.stack
+    return max(model.layers, stack.encoder_layers if isinstance(stack, EncoderDecoder) else 0)
+
+
+def _first_norm(model: "ModelSpec") -> None:
+    if model.first_norm:
+        return
+    if not model.embedding_norm:
+        raise SpecError(
+            "first_norm",
+            "= False leaves the first attention without a norm, as embedding_norm=False; set "
+            "embedding_norm to True or leave first_norm at True.",
+        )
+    if "norm_in" not in model.norm_slots:
+        raise SpecError(
+            "first_norm",
+            f"= False would do nothing, as norm_placement {model.norm_placement!r} has no norm "
+            "before attention; leave it at True.",
+        )
+    if model.sublayers == "parallel_one_norm":
+        raise SpecError(
+            "first_norm",
+            "= False with sublayers 'parallel_one_norm' would take the norm of the feed-forward "
+            "network too; use sublayers 'parallel'.",
+        )
+    if model.scan_layers:
+        raise SpecError(
+            "first_norm",
+            "= False gives the first layer other parameters than the rest, and layers of one "
+            "program have the same; use scan_layers=False.",
+        )
+
+
 def _wiring(model: "ModelSpec") -> None:
     if model.norm_placement == "deepnorm":
         if model.stream_scale != 1:
@@ -201,4 +262,9 @@ def _head(model: "ModelSpec") -> None:
         raise SpecError(
             "head.tokens.scale_down",
             "belongs to a tied head, whose matrix is as large as the embeddings; use tied=True.",
+        )
+    if not head.transform_bias and not head.transform:
+        raise SpecError(
+            "head.tokens.transform_bias",
+            "= False would do nothing, as transform=False; leave it at True, or set transform.",
         )

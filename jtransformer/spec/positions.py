@@ -16,10 +16,16 @@ class NoPosition(Checked):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sinusoidal(Checked):
-    """Fixed sines and cosines, added to the embeddings (Vaswani et al. 2017)."""
+    """Fixed sines and cosines, added to the embeddings (Vaswani et al. 2017).
+
+    Attributes:
+        layout: The paper's features, a sine beside each cosine ("interleaved") or all sines, then
+            all cosines ("split": Marian); or tensor2tensor's, which have frequencies of their own
+            ("concatenated").
+    """
 
     kind: ClassVar[str] = "sinusoidal"
-    layout: Literal["interleaved", "concatenated"] = "interleaved"
+    layout: Literal["interleaved", "split", "concatenated"] = "interleaved"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,6 +103,8 @@ class Rope(Checked):
 
     Attributes:
         theta: Base of the frequency ladder.
+        window_theta: Base in the layers that have the window of attention, whose ladder is not
+            stretched, as in ModernBERT and Gemma 3; None is the ladder of the other layers.
         pairing: Which two channels form a plane.
         rotary_fraction: Share of each head's channels that turns; the rest stays as it is.
         scaling: How the ladder is stretched beyond the length of training.
@@ -104,6 +112,7 @@ class Rope(Checked):
 
     kind: ClassVar[str] = "rope"
     theta: float = number(10_000.0, above=1)
+    window_theta: float | None = number(None, above=1)
     pairing: Literal["half", "interleaved"] = "half"
     rotary_fraction: float = number(1.0, above=0, maximum=1)
     scaling: Scaling = NoScaling()

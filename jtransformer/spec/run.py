@@ -22,7 +22,7 @@ from jtransformer.spec.objectives import (
 from jtransformer.spec.optimizer import OptimizerSpec, Schedule, WarmupCosine, WarmupStableDecay
 from jtransformer.spec.positions import Learned
 from jtransformer.spec.sources import Kjv, TextFile
-from jtransformer.spec.spans import span_lengths
+from jtransformer.spec.spans import RowLengths, row_lengths
 from jtransformer.spec.stacks import Decoder, Encoder, EncoderDecoder, PrefixDecoder
 
 STACKS = {
@@ -133,6 +133,15 @@ class RunSpec(Checked):
             rule(self)
 
     @property
+    def row_lengths(self) -> RowLengths:
+        """The tokens of each row of a batch.
+
+        Raises:
+            SpecError: If span corruption would drop all of a row.
+        """
+        return row_lengths(self.data, self.objective)
+
+    @property
     def loss_unit(self) -> str:
         """What a loss is per: a byte where every scored token is one, else a token."""
         data = self.data
@@ -219,13 +228,10 @@ def _lengths(run: RunSpec) -> None:
 
 
 def _chunk(run: RunSpec) -> None:
-    training, chunk, length = run.training, run.loss.chunk, run.data.length
+    training, chunk = run.training, run.loss.chunk
     if chunk is None:
         return
-    if isinstance(run.objective, SpanCorruption):
-        objective = run.objective
-        length = span_lengths(length, objective.density, objective.mean_length).target_length
-    positions = training.batch_size // training.microbatches * length
+    positions = training.batch_size // training.microbatches * run.row_lengths.length
     if chunk >= positions:
         raise SpecError(
             "loss.chunk",

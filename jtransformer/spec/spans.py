@@ -1,4 +1,4 @@
-"""How many tokens, spans and sentinels a corrupted text has.
+"""How many tokens rows have, and how many spans and sentinels a corrupted text.
 
 Source: Raffel et al. 2019, sec. 3.1.4 and 3.3.4, https://arxiv.org/abs/1910.10683. As in the
 paper, the number of dropped tokens and that of spans follow from the length of a text, and only
@@ -7,7 +7,21 @@ the places are drawn, so that every row of one length has one shape.
 
 from typing import NamedTuple
 
+from jtransformer.spec.data import DataSpec
 from jtransformer.spec.errors import SpecError
+from jtransformer.spec.objectives import Objective, SpanCorruption
+
+
+class RowLengths(NamedTuple):
+    """Tokens of a row.
+
+    Attributes:
+        length: Of the target, or of the one sequence there is [T].
+        source_length: Of the source [S]; None where there is none.
+    """
+
+    length: int
+    source_length: int | None
 
 
 class SpanCounts(NamedTuple):
@@ -67,3 +81,19 @@ def span_lengths(length: int, density: float, mean_length: float) -> SpanLengths
         )
     dropped, spans = span_counts(length, density, mean_length)
     return SpanLengths(length - dropped + spans, dropped + spans + 2, spans)
+
+
+def row_lengths(data: DataSpec, objective: Objective) -> RowLengths:
+    """Returns what a model is given in each row of a batch.
+
+    Args:
+        data: How rows are cut.
+        objective: Of a corrupted text a row is not the text.
+
+    Raises:
+        SpecError: If span corruption would drop all of a row.
+    """
+    if not isinstance(objective, SpanCorruption):
+        return RowLengths(data.length, data.source_length)
+    found = span_lengths(data.length, objective.density, objective.mean_length)
+    return RowLengths(found.target_length, found.source_length)

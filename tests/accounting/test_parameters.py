@@ -51,7 +51,7 @@ def counted_shapes(model):
     """The same from the accounting, every copy of a layer's parameter written out."""
     found = {}
     for leaf in leaves(model):
-        for layer in range(leaf.copies):
+        for layer in range(leaf.first, leaf.first + leaf.copies):
             path = leaf.path.replace(ANY_LAYER, f"layer_{layer}")
             assert path not in found
             found[path] = leaf.shape
@@ -135,6 +135,20 @@ def test_worked_gated_layers():
     assert layer_of(stack="decoder", **llama) == 4 * D * D + 3 * D * F + 2 * D == 3_163_136
 
 
+def test_worked_first_norm_and_bias_of_the_transform():
+    """One norm of each stack is left out, of its first layer; nothing remains of one layer's."""
+    D, normed = 64, dict(embedding_norm=True, norm_placement="sandwich", layers=3)
+    for stacks, settings in ((1, {}), (2, dict(stack=EncoderDecoder(encoder_layers=1)))):
+        with_norm, without = (
+            ModelSpec(**normed, **settings, first_norm=first) for first in (True, False)
+        )
+        check_against_the_tree(without)
+        assert parameters(with_norm).norms - parameters(without).norms == stacks * 2 * D
+    heads = (TokenHead(transform=True, transform_bias=has_bias) for has_bias in (True, False))
+    biased, plain = (parameters(ModelSpec(head=head)).head for head in heads)
+    assert (biased - plain, plain) == (D, D * D + 2 * D)
+
+
 def test_worked_grouped_heads():
     """Queries and output keep their size; keys and values shrink with their heads."""
     D, N, K, H, L = 64, 8, 2, 8, 2
@@ -203,6 +217,7 @@ def test_non_embedding_is_what_lies_between_embeddings_and_head():
         dict(ffn_bias=True), dict(position=Learned()), dict(position=T5Bias()),
         dict(head=TokenHead(tied=False)), dict(head=TokenHead(bias=True)),
         dict(head=TokenHead(transform=True)), dict(head=Classifier()),
+        dict(head=TokenHead(transform=True, transform_bias=False)),
     ],
     ids=str,
 )  # fmt: skip

@@ -18,13 +18,13 @@ from jtransformer.functional.positions import (
 )
 from jtransformer.functional.rope import rope
 
-LAYOUTS = pytest.mark.parametrize("layout", ["interleaved", "concatenated"])
+LAYOUTS = pytest.mark.parametrize("layout", ["interleaved", "split", "concatenated"])
 
 
 def reference(T, D, layout):
     """One entry after the other; the concatenated form is that of tensor2tensor."""
     table = np.zeros((T, D))
-    pairs = (D + 1) // 2 if layout == "interleaved" else D // 2
+    pairs = D // 2 if layout == "concatenated" else (D + 1) // 2
     for t in range(T):
         for i in range(pairs):
             if layout == "interleaved":
@@ -32,6 +32,11 @@ def reference(T, D, layout):
                 table[t, 2 * i] = math.sin(angle)
                 if 2 * i + 1 < D:
                     table[t, 2 * i + 1] = math.cos(angle)
+            elif layout == "split":
+                # As Marian's: feature j of D has the power 2 (j // 2) / D, sines are the even ones.
+                table[t, i] = math.sin(t / 10_000 ** (2 * (2 * i // 2) / D))
+                if pairs + i < D:
+                    table[t, pairs + i] = math.cos(t / 10_000 ** (2 * ((2 * i + 1) // 2) / D))
             else:
                 angle = t * math.exp(-i * math.log(10_000) / max(pairs - 1, 1))
                 table[t, i], table[t, pairs + i] = math.sin(angle), math.cos(angle)
@@ -59,6 +64,8 @@ def test_frequencies_and_odd_width():
     row = [0.841471, 0.540302, 0.025116, 0.999685, 0.000631]
     np.testing.assert_allclose(sinusoidal_positions(2, 5)[1], row, atol=1e-6)
     assert sinusoidal_positions(2, 5, layout="concatenated")[1, 4] == 0
+    row = [0.841471, 0.025116, 0.000631, 0.540302, 0.999685]
+    np.testing.assert_allclose(sinusoidal_positions(2, 5, layout="split")[1], row, atol=1e-6)
 
 
 def test_far_out_the_last_digits_are_right():
@@ -82,9 +89,9 @@ def test_a_fixed_offset_is_a_rotation(layout):
     table = np.asarray(sinusoidal_positions(40, D, layout=layout), np.float64)
     rotation = np.zeros((D, D))
     for i in range(D // 2):
-        is_paired = layout == "interleaved"
-        angle = offset / 10_000 ** (2 * i / D if is_paired else i / (D // 2 - 1))
-        block = [2 * i, 2 * i + 1] if is_paired else [i, i + D // 2]
+        of_paper = layout != "concatenated"
+        angle = offset / 10_000 ** (2 * i / D if of_paper else i / (D // 2 - 1))
+        block = [2 * i, 2 * i + 1] if layout == "interleaved" else [i, i + D // 2]
         rotation[np.ix_(block, block)] = [
             [math.cos(angle), math.sin(angle)],
             [-math.sin(angle), math.cos(angle)],
@@ -92,12 +99,14 @@ def test_a_fixed_offset_is_a_rotation(layout):
     np.testing.assert_allclose(table[offset:], table[:-offset] @ rotation.T, atol=1e-5)
 
 
-def test_live_the_layouts_are_no_permutation_of_each_other():
-    interleaved, concatenated = (
-        np.sort(sinusoidal_positions(9, 8, layout=layout)[8])
-        for layout in ("interleaved", "concatenated")
+def test_live_the_layouts_differ_and_split_alone_permutes_the_paper_s():
+    interleaved, split, concatenated = (
+        np.asarray(sinusoidal_positions(9, 8, layout=layout))
+        for layout in ("interleaved", "split", "concatenated")
     )
-    assert not np.allclose(interleaved, concatenated, atol=1e-2)
+    assert not np.allclose(np.sort(interleaved[8]), np.sort(concatenated[8]), atol=1e-2)
+    assert not np.allclose(interleaved, split, atol=1e-2)
+    np.testing.assert_array_equal(split, interleaved[:, [0, 2, 4, 6, 1, 3, 5, 7]])
 
 
 def test_learned_positions_are_rows():
@@ -113,7 +122,7 @@ def test_learned_positions_are_rows():
     [
         ((-1, 4), {}, "got T=-1, D=4"),
         ((4, 1), {}, "got T=4, D=1"),
-        ((4, 4), dict(layout="stacked"), "Unknown layout 'stacked'; use 'interleaved' or"),
+        ((4, 4), dict(layout="stacked"), "Unknown layout 'stacked'; use 'interleaved', 'split' or"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, options, message):
@@ -121,7 +130,7 @@ def test_wrong_arguments_are_named(arguments, options, message):
         unwrap(sinusoidal_positions)(*arguments, **options)
 
 
-@pytest.mark.parametrize("layout", ["interleaved", "concatenated"])
+@LAYOUTS
 @pytest.mark.parametrize("D", [2, 5, 8])
 def test_rows_at_given_positions_are_those_of_the_table(layout, D):
     positions = jnp.array([[3, 0, 11], [7, 7, 1]])

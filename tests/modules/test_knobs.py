@@ -57,6 +57,9 @@ PARTS = ("stream", "attention", "ffn", "head")
 ROPE, WINDOW, LATENT = of(position=Rope()), of(attention=DotProduct(window=2)), LatentAttention()
 OWN_TABLE = EncoderDecoder(encoder_layers=1, share_embedding=False)
 TWO_STACKS = of(stack=EncoderDecoder(encoder_layers=1))
+LOCAL = dict(
+    layers=2, attention=DotProduct(window=3, window_pattern="window,full"), position=Rope()
+)
 LATENT_ROPE = of(attention=LatentAttention(rotary_width=4), position=Rope())
 
 
@@ -88,6 +91,10 @@ LIVE = {
     "ModelSpec.position": (ONE, of(position=NoPosition())),
     "ModelSpec.scale_embedding": (ONE, of(scale_embedding=True)),
     "ModelSpec.embedding_norm": (ONE, of(embedding_norm=True)),
+    "ModelSpec.first_norm": (
+        of(embedding_norm=True, norm=DynamicTanh()),
+        of(embedding_norm=True, norm=DynamicTanh(), first_norm=False),
+    ),
     "ModelSpec.head": (ONE, of(head=Tagger())),
     "ModelSpec.dropout": (ONE, of(dropout=Dropout(embedding=0.5))),
     "ModelSpec.precision": (ONE, of(precision=Precision(ffn="bfloat16"))),
@@ -129,13 +136,14 @@ LIVE = {
     "Dropout.attention": (ONE, of(dropout=Dropout(attention=0.5))),
     "Dropout.ffn": (ONE, of(dropout=Dropout(ffn=0.5))),
     "Dropout.residual": (ONE, of(dropout=Dropout(residual=0.5))),
-    "Sinusoidal.layout": (ONE, of(position=Sinusoidal(layout="concatenated"))),
+    "Sinusoidal.layout": (ONE, of(position=Sinusoidal(layout="split"))),
     "Learned.first": (
         of(position=Learned(max_length=9)),
         # A table of as many rows, read from another one on.
         of(position=Learned(max_length=7, first=2)),
     ),
     "Rope.theta": (ROPE, of(position=Rope(theta=2.0))),
+    "Rope.window_theta": (of(**LOCAL), of(**LOCAL | {"position": Rope(window_theta=2.0)})),
     "Rope.pairing": (ROPE, of(position=Rope(pairing="interleaved"))),
     "Rope.rotary_fraction": (ROPE, of(position=Rope(rotary_fraction=0.5))),
     "Rope.scaling": (ROPE, scaled(LinearScaling)),
@@ -176,6 +184,10 @@ LIVE = {
     "TokenHead.scale_down": (ONE, of(head=TokenHead(scale_down=True))),
     "TokenHead.soft_cap": (ONE, of(head=TokenHead(soft_cap=1.0))),
     "TokenHead.transform": (ONE, of(head=TokenHead(transform=True))),
+    # It starts at zero: a head without it has a parameter less, whose value `NULL` holds.
+    "TokenHead.transform_bias": tuple(
+        of(head=TokenHead(transform=True, transform_bias=has_bias)) for has_bias in (True, False)
+    ),
     "Classifier.classes": (of(head=Classifier()), of(head=Classifier(classes=3))),
     "Classifier.pooling": (of(head=Classifier()), of(head=Classifier(pooling="max"))),
     "Tagger.classes": (of(head=Tagger()), of(head=Tagger(classes=3))),

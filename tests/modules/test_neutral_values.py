@@ -45,6 +45,7 @@ def of(**changes):
 
 
 ROPE, NONE, ENCODER = of(position=Rope()), of(position=NoPosition()), of(stack=Encoder())
+LOCAL = DotProduct(window=3, window_pattern="window,full")
 LATENT = of(attention=LatentAttention(latent_width=5))
 NULL = {
     "key_value_heads": (ONE, of(key_value_heads=3)),
@@ -65,6 +66,10 @@ NULL = {
     "ntk": (ROPE, of(position=Rope(scaling=NTKScaling(factor=1.0)))),
     "llama3": (ROPE, of(position=Rope(scaling=Llama3Scaling(factor=1.0)))),
     "yarn": (ROPE, of(position=Rope(scaling=YarnScaling(factor=1.0)))),
+    "window_theta": tuple(
+        of(layers=2, attention=LOCAL, position=Rope(theta=99.0, window_theta=theta))
+        for theta in (None, 99.0)
+    ),
     "rotary_fraction": (ROPE, of(position=Rope(rotary_fraction=1.0))),
     "t5_bias": (NONE, of(position=T5Bias(buckets=4, max_distance=6))),
     "relative_bias": (NONE, of(position=RelativeBias())),
@@ -72,6 +77,10 @@ NULL = {
     "token_types": (ENCODER, of(stack=Encoder(token_types=2))),
     "pooler": (ENCODER, of(stack=Encoder(pooler=True))),
     "head bias": (ONE, of(head=TokenHead(bias=True))),
+    "transform_bias": (
+        of(head=TokenHead(transform=True, transform_bias=False)),
+        of(head=TokenHead(transform=True)),
+    ),
     "source_vocabulary": (
         of(stack=EncoderDecoder(encoder_layers=1)),
         of(stack=EncoderDecoder(encoder_layers=1, source_vocabulary=V)),
@@ -123,6 +132,20 @@ def test_null_a_scale_less_one_is_the_scale(run):
     expected, _ = run(of(norm=RMSNorm()), tokens())
     found, _ = run(of(norm=RMSNorm(unit_offset=True)), tokens(), edit=less_one)
     np.testing.assert_allclose(found.logits, expected.logits, atol=1e-6)
+
+
+def test_null_a_norm_of_what_is_normed_is_the_first_norm(run):
+    """Up to epsilon, which is why it can be left out; in the other layers it may not."""
+
+    def plain(names, value):
+        return np.ones_like(value) if names[-1] == "scale" else value
+
+    normed = of(layers=2, embedding_norm=True, norm=RMSNorm(epsilon=1e-9))
+    expected, _ = run(normed, tokens(), edit=plain)
+    found, variables = run(dataclasses.replace(normed, first_norm=False), tokens(), edit=plain)
+    np.testing.assert_allclose(found.logits, expected.logits, atol=1e-5)
+    held = {layer: sorted(variables["params"][layer]) for layer in ("layer_0", "layer_1")}
+    assert held["layer_1"] == sorted([*held["layer_0"], "attention_norm_in"])
 
 
 def test_null_a_head_whose_rows_of_the_out_matrix_are_zero_is_off(run):

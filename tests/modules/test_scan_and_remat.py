@@ -10,12 +10,17 @@ from quickly import quickly
 from tiny_model import STACKS, VARIANTS, T, V, changed, drawn, needed, tokens_of
 
 from jtransformer.modules import build, stack_layers, unstack_layers
-from jtransformer.spec import Dropout, ModelSpec
+from jtransformer.spec import Dropout, ModelSpec, Rope
 
 EVERYWHERE = Dropout(embedding=0.2, attention=0.2, ffn=0.2, residual=0.2)
 LOOPED = {
     "two stacks": changed(STACKS["two_scanned"], rematerialize="nothing", dropout=EVERYWHERE),
-    "window and heads": changed(VARIANTS["scanned"], rematerialize="nothing", dropout=EVERYWHERE),
+    "window and heads": changed(
+        VARIANTS["scanned"],
+        position=Rope(window_theta=9.0),
+        rematerialize="nothing",
+        dropout=EVERYWHERE,
+    ),
     "latent": VARIANTS["latent"],
 }
 
@@ -156,3 +161,9 @@ def test_error_layers_that_are_not_there():
         stack_layers(dataclasses.replace(spec, layers=3), variables)
     with pytest.raises(ValueError, match="must hold 2 stacked layers, got none"):
         unstack_layers(spec, variables)
+
+
+def test_a_first_layer_with_a_tree_of_its_own_is_not_stacked():
+    spec = changed(embedding_norm=True, first_norm=False)
+    with pytest.raises(ValueError, match="cannot be stacked with first_norm=False"):
+        stack_layers(spec, drawn(spec))

@@ -10,11 +10,15 @@ from every_kind import HEADS, RUNS, fields_of, leaves, others, spec_classes
 from jtransformer.spec import (
     AdamW,
     DataSpec,
+    DotProduct,
     Layout,
+    ModelSpec,
     OptimizerSpec,
+    Rope,
     RunSpec,
     SpecError,
     TextFile,
+    TokenHead,
     differences,
     fingerprint,
     from_tree,
@@ -163,17 +167,26 @@ def test_value_is_the_hash_of_the_canonical_tree():
 
 def test_null_fields_that_came_later_count_only_where_they_are_used():
     """A run that was recorded before they were there has the identity that it had."""
-    full, counted = to_tree(RunSpec()), identity_tree(RunSpec())
+    local = DotProduct(window=5, window_pattern="window,full")
+    model = ModelSpec(
+        embedding_norm=True, head=TokenHead(transform=True), position=Rope(), attention=local
+    )
+    run = RunSpec(model=model)
+    full, counted = to_tree(run), identity_tree(run)
     changes = {
+        "model.first_norm": False,
+        "model.head.tokens.transform_bias": False,
+        "model.position.rope.window_theta": 500.0,
         "loss.chunk": 64,
         "model.precision.head": "bfloat16",
         "training.microbatches": 4,
         "training.probe_steps": [0],
     }
     # A setting that is absent and one that is None do not differ.
-    later = {*differences(counted, full), "loss.chunk"}
+    later = {*differences(counted, full), "loss.chunk", "model.position.rope.window_theta"}
     assert later == {path.removesuffix(".head") for path in changes}
     assert "chunk" not in counted["loss"]
+    assert "window_theta" not in counted["model"]["position"]["rope"]
     for path, value in changes.items():
         changed = from_tree(replace(full, {path: value}))
         (told,) = differences(counted, identity_tree(changed))

@@ -49,8 +49,11 @@ TOTALS = {
     "bert_large": 335_141_888,
     "roberta_base": 124_645_632,
     "roberta_base_mlm": 124_697_433,
+    "modernbert_base": 149_014_272,
+    "modernbert_base_mlm": 149_655_232,
     "bart_base": 139_420_416,
     "bart_large": 406_291_456,
+    "opus_mt_en_de": 73_944_309,
     "t5_small": 60_506_624,
     "t5_base": 222_903_552,
     "t5_large": 737_668_096,
@@ -100,7 +103,7 @@ def test_pythia_says_what_lies_in_its_stack():
 def test_golden_file(name):
     path = preset_files.FOLDER / f"{name}.json"
     assert path.read_text(encoding="utf-8") == preset_files.text(name), ACCEPT.format(name=name)
-    assert path.read_text(encoding="utf-8").count("\n") < 200
+    assert path.read_text(encoding="utf-8").count("\n") < 210
 
 
 def test_there_is_a_golden_file_of_nothing_else():
@@ -109,7 +112,10 @@ def test_there_is_a_golden_file_of_nothing_else():
 
 def check_golden_tree(name):
     """Compares the file with the tree that is initialised, its layers stacked to be quick."""
-    spec = dataclasses.replace(preset_files.model_of(PRESETS[name]()), scan_layers=True)
+    spec = preset_files.model_of(PRESETS[name]())
+    first_norm = spec.first_norm
+    # Without its first norm a model has no layers that can be stacked, but as many once it has.
+    spec = dataclasses.replace(spec, scan_layers=True, first_norm=True)
     tokens = jax.ShapeDtypeStruct((1, 4), jnp.int32)
     tree = jax.eval_shape(build(spec).init, jax.random.key(0), tokens)["params"]
     real = {}
@@ -117,13 +123,14 @@ def check_golden_tree(name):
         words, shape = [entry.key for entry in path], list(leaf.shape)
         if "layers" in words:
             place, layers = words.index("layers"), shape.pop(0)
-            words[place] = f"layer_{{0..{layers - 1}}}"
+            lacks_first = not first_norm and words[place + 1] == "attention_norm_in"
+            words[place] = f"layer_{{{int(lacks_first)}..{layers - 1}}}"
         real["/".join(words)] = shape
     held = json.loads((preset_files.FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     assert {path: shape for path, (shape, _) in held["parameters"].items()} == real
 
 
-@pytest.mark.parametrize("name", ["gpt2_small", "bert_base_mlm", "t5_small"])
+@pytest.mark.parametrize("name", ["gpt2_small", "modernbert_base_mlm", "t5_small"])
 def test_golden_file_is_the_initialised_tree(name):
     check_golden_tree(name)
 

@@ -13,17 +13,20 @@ from jtransformer.spec import (
     Encoder,
     EncoderDecoder,
     JsonLines,
+    LatentAttention,
     Learned,
     LossSpec,
     ModelSpec,
     PrefixDecoder,
     PrefixLM,
+    Rope,
     RunSpec,
     Seq2Seq,
     SpecError,
     T5Bias,
     TextFile,
     TextPairs,
+    TokenHead,
     TrainingSpec,
     WarmupCosine,
     presets,
@@ -95,6 +98,51 @@ def test_error_a_window_that_reaches_no_layer():
     )
     assert ModelSpec(layers=3, attention=late)
     assert ModelSpec(layers=2, attention=late, stack=EncoderDecoder(encoder_layers=3))
+
+
+def test_error_a_base_for_layers_with_a_window():
+    local = DotProduct(window=4, window_pattern="full,full,window")
+    rope = Rope(window_theta=500.0)
+    assert message(ModelSpec, position=rope) == (
+        "position.rope.window_theta = 500.0 would do nothing, as no layer has a window; leave it "
+        "out, or set attention.dot_product.window."
+    )
+    latent = LatentAttention(rotary_width=4)
+    assert "no layer has a window" in message(ModelSpec, position=rope, attention=latent)
+    for one in (DotProduct(window=4), DotProduct(window=4, window_pattern="window,window,full")):
+        assert message(ModelSpec, position=rope, attention=one) == (
+            "position.rope.window_theta = 500.0 leaves nothing to theta=10000.0, as every layer "
+            "has the window; set theta alone, or give full attention to a layer."
+        )
+    assert ModelSpec(layers=3, position=rope, attention=local)
+    deep = EncoderDecoder(encoder_layers=3)
+    assert ModelSpec(layers=2, position=rope, attention=local, stack=deep)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (dict(embedding_norm=False), "without a norm, as embedding_norm=False; set embedding_norm"),
+        (dict(norm_placement="post"), "nothing, as norm_placement 'post' has no norm before att"),
+        (dict(norm_placement="branch"), "nothing, as norm_placement 'branch' has no norm before"),
+        (dict(sublayers="parallel_one_norm"), "feed-forward network too; use sublayers 'parallel'"),
+        (dict(scan_layers=True), "layers of one program have the same; use scan_layers=False."),
+    ],
+)
+def test_error_a_first_norm_that_cannot_be_left_out(change, said):
+    settings = dict(embedding_norm=True, first_norm=False)
+    text = message(ModelSpec, **settings | change)
+    assert text.startswith("first_norm = False") and said in text
+    assert ModelSpec(**settings | change | dict(first_norm=True))
+    for kept in ({}, dict(norm_placement="sandwich"), dict(sublayers="parallel")):
+        assert not ModelSpec(**settings, **kept).first_norm
+
+
+def test_error_a_bias_of_no_transform():
+    assert message(ModelSpec, head=TokenHead(transform_bias=False)) == (
+        "head.tokens.transform_bias = False would do nothing, as transform=False; leave it at "
+        "True, or set transform."
+    )
 
 
 def test_error_buckets_of_two_directions():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jtransformer.spec import SpecError
+from jtransformer.spec import SpecError, presets
 from jtransformer.spec.spans import span_counts, span_lengths
 
 
@@ -41,6 +41,13 @@ def test_law_every_shorter_text_fits(density, mean_length):
         assert dropped + spans + 2 <= widest.target_length and spans <= widest.spans
         # Every span holds a token and has a kept one before it.
         assert spans <= min(dropped, length - dropped) and (dropped > 0) == (length > 1)
+
+
+def test_row_lengths():
+    assert presets.decoder_lm().row_lengths == (64, None)
+    assert presets.translation().row_lengths == (16, 16)
+    # 64 tokens lose 10 in 3 spans: 10 + 4 sentinels and the end, 54 + 3 sentinels.
+    assert presets.span_corruption().row_lengths == (15, 57)
 
 
 def test_live_each_knob_changes_the_lengths():

@@ -98,6 +98,21 @@ def _bart(*, width: int, layers: int, heads: int) -> ModelSpec:
     )
 
 
+def opus_mt_en_de() -> ModelSpec:
+    """OPUS-MT from English to German (Tiedemann and Thottingal 2020), by Marian: 73,944,309.
+
+    The base model of 2017 with SiLU, sines before cosines, 58,101 tokens and a bias of the head.
+    https://aclanthology.org/2020.eamt-1.61
+    """
+    return dataclasses.replace(
+        transformer_base(vocabulary=58_101),
+        ffn="silu",
+        norm=LayerNorm(),
+        position=Sinusoidal(layout="split"),
+        head=TokenHead(bias=True),
+    )
+
+
 def t5_small() -> ModelSpec:
     """T5 small (Raffel et al. 2019, sec. 3.7): 60,506,624.
 

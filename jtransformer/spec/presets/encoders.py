@@ -5,10 +5,11 @@ Every figure is the number of parameters, a tied matrix counted once.
 
 import dataclasses
 
+from jtransformer.spec.attention import DotProduct
 from jtransformer.spec.heads import Embedder, TokenHead
 from jtransformer.spec.model import ModelSpec
 from jtransformer.spec.norms import LayerNorm
-from jtransformer.spec.positions import Learned
+from jtransformer.spec.positions import Learned, Rope
 from jtransformer.spec.residual import Dropout
 from jtransformer.spec.stacks import Encoder
 
@@ -54,6 +55,40 @@ def roberta_base() -> ModelSpec:
 def roberta_base_mlm() -> ModelSpec:
     """RoBERTa base for masked tokens, its head as of `bert_base_mlm`: 124,697,433."""
     return _for_masked_tokens(roberta_base())
+
+
+def modernbert_base() -> ModelSpec:
+    """ModernBERT base (Warner et al. 2024, sec. 2 and table 4): 149,014,272, without a head.
+
+    Pre-norm without biases, a gate of exact GELU, rotary positions. Every third layer sees all,
+    with base 160,000; the others see 64 tokens to each side, with base 10,000. The norm of the
+    embeddings is that of the first attention too. https://arxiv.org/abs/2412.13663
+    """
+    return ModelSpec(
+        vocabulary=50_368,
+        width=768,
+        layers=22,
+        heads=12,
+        stack=Encoder(),
+        attention=DotProduct(window=65, window_pattern="full,window,window"),
+        ffn="geglu",
+        ffn_width=1152,
+        norm=LayerNorm(bias=False),
+        position=Rope(theta=160_000.0, window_theta=10_000.0),
+        embedding_norm=True,
+        first_norm=False,
+        head=Embedder(pooling="first", unit_length=False),
+        initialization="bert",
+    )
+
+
+def modernbert_base_mlm() -> ModelSpec:
+    """ModernBERT base for masked tokens: 149,655,232.
+
+    Its head is a dense layer without bias, GELU, a norm, and the embedding table with a bias.
+    """
+    head = TokenHead(bias=True, transform=True, transform_bias=False)
+    return dataclasses.replace(modernbert_base(), head=head)
 
 
 def _bert(*, width: int, layers: int, heads: int) -> ModelSpec:
