@@ -10,7 +10,6 @@ from jtransformer.accounting.match import Match, match
 from jtransformer.accounting.memory import Memory, memory, optimizer_numbers
 from jtransformer.accounting.parameters import Parameters, parameters
 from jtransformer.accounting.quantities import OF_PARAMETERS, QUANTITIES, Quantity, quantity
-from jtransformer.accounting.rows import RowLengths, row_lengths
 from jtransformer.accounting.utilisation import utilisation
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "Memory",
     "Parameters",
     "Quantity",
-    "RowLengths",
     "activation_bytes",
     "cache_bytes",
     "chip",
@@ -37,6 +35,5 @@ __all__ = [
     "optimizer_numbers",
     "parameters",
     "quantity",
-    "row_lengths",
     "utilisation",
 ]

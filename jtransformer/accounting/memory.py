@@ -9,7 +9,6 @@ import math
 from jtransformer.accounting.activations import activation_bytes
 from jtransformer.accounting.leaves import Leaf, leaves
 from jtransformer.accounting.parameters import parameters
-from jtransformer.accounting.rows import row_lengths
 from jtransformer.spec import Adafactor, Adam, AdamW, Lion, ModelSpec, Muon, RunSpec, Sgd
 from jtransformer.spec.optimizer import Rule
 
@@ -46,7 +45,7 @@ def memory(run: RunSpec) -> Memory:
     """Counts what a training step of a run needs on one device that holds all of it."""
     model, training = run.model, run.training
     weights = BYTES_PER_NUMBER * parameters(model).total
-    length, source_length = row_lengths(run)
+    length, source_length = run.row_lengths
     return Memory(
         parameters=weights,
         gradients=weights if training.microbatches == 1 else 2 * weights,

@@ -8,7 +8,6 @@ float32 is measured against the same peak.
 
 from jtransformer.accounting.chips import chip_of
 from jtransformer.accounting.flops import flops
-from jtransformer.accounting.rows import row_lengths
 from jtransformer.spec import RunSpec
 
 
@@ -26,6 +25,6 @@ def utilisation(
     found = chip_of(device_kind)
     if found is None:
         return None
-    lengths = row_lengths(run)
+    lengths = run.row_lengths
     figures = flops(run.model, length=lengths.length, source_length=lengths.source_length)
     return figures.training * tokens_per_second / (found.flops * devices)

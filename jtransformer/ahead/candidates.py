@@ -102,7 +102,7 @@ def layouts(run: RunSpec, devices: int) -> list[Layout]:
         run: The run.
         devices: How many there are.
     """
-    model, lengths = run.model, accounting.row_lengths(run)
+    model, lengths = run.model, run.row_lengths
     found = []
     for data, fsdp, tensor, sequence in _factorizations(devices, 4):
         divided = [(run.training.batch_size, data * fsdp), (model.width, fsdp)]
@@ -149,7 +149,7 @@ def expected(run: RunSpec, candidate: Candidate, own: Share, chip: Chip) -> Expe
         chip: Each of the devices.
     """
     run, layout = candidate.applied(run), candidate.layout
-    length, source_length = accounting.row_lengths(run)
+    length, source_length = run.row_lengths
     rows = run.training.batch_size // (candidate.microbatches * layout.row_parts)
     kept = accounting.activation_bytes(
         run.model, length=length, source_length=source_length, rows=rows
@@ -167,7 +167,7 @@ def _is_possible(run: RunSpec, microbatches: int) -> bool:
     rows, rest = divmod(run.training.batch_size, microbatches)
     if rest or microbatches > MOST_MICROBATCHES:
         return False
-    return run.loss.chunk is None or run.loss.chunk < rows * accounting.row_lengths(run).length
+    return run.loss.chunk is None or run.loss.chunk < rows * run.row_lengths.length
 
 
 def _bytes(shapes: Any, places: Any, layout: Layout) -> int:

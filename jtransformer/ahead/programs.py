@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
-from jtransformer.accounting import row_lengths
 from jtransformer.ahead.topologies import LOCAL, Topology
 from jtransformer.data import blank_batch
 from jtransformer.generation import GREEDY
@@ -68,7 +67,7 @@ def programs_of(spec: RunSpec) -> tuple[What, ...]:
 
 def decoding_of(spec: RunSpec) -> Decoding:
     """Returns as many rows and tokens as the run trains on at once."""
-    return Decoding(spec.training.batch_size, row_lengths(spec).length)
+    return Decoding(spec.training.batch_size, spec.row_lengths.length)
 
 
 def lower(
@@ -138,7 +137,7 @@ def _decode(
     ids: Any = jax.ShapeDtypeStruct((decoding.rows, 1), jnp.int32)
     source: Any = None
     if model.has_encoder:
-        shape = (decoding.rows, row_lengths(spec).source_length)
+        shape = (decoding.rows, spec.row_lengths.source_length)
         source = jax.ShapeDtypeStruct(shape, jnp.int32)
     anywhere = functools.partial(begin, plan._replace(placement=ONE_DEVICE), keys=None)
     state: Any = jax.eval_shape(anywhere, variables, Prompt(ids, None, source, None))

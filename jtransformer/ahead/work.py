@@ -7,7 +7,7 @@ in the backward pass is counted apart, since the model does not need it: with `r
 weights again on their own (flash attention) are not counted: at most half of the scores.
 """
 
-from jtransformer.accounting import Flops, flops, row_lengths
+from jtransformer.accounting import Flops, flops
 from jtransformer.ahead.programs import Decoding
 from jtransformer.ahead.roofline import Work
 from jtransformer.spec import RunSpec
@@ -21,7 +21,7 @@ def training_work(spec: RunSpec, *, memory_bytes: int, network_bytes: int) -> Wo
         memory_bytes: Bytes that one device moves to and from its memory.
         network_bytes: Bytes that one device sends.
     """
-    length, source_length = row_lengths(spec)
+    length, source_length = spec.row_lengths
     tokens = spec.training.batch_size * length
     figures = flops(spec.model, length=length, source_length=source_length)
     return Work(
@@ -44,7 +44,7 @@ def decoding_work(
         memory_bytes: Bytes that one device moves to and from its memory.
         network_bytes: Bytes that one device sends.
     """
-    source_length = row_lengths(spec).source_length
+    source_length = spec.row_lengths.source_length
     figures = flops(spec.model, length=decoding.capacity, source_length=source_length)
     return Work(
         model_flops=figures.decoding * decoding.rows,

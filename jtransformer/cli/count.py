@@ -119,7 +119,7 @@ def _lengths(values: flags.FlagValues, name: str, spec: ModelSpec | RunSpec) -> 
     most = position.max_length if isinstance(position, Learned) else None
     length, source_length = min(USUAL_LENGTH, most or USUAL_LENGTH), None
     if run is not None:
-        length, source_length = accounting.row_lengths(run)
+        length, source_length = run.row_lengths
     if values.length is not None:
         length = values.length
     if values.source_length is not None:
@@ -217,7 +217,7 @@ def _memory_lines(counted: Counted, figures: Mapping[str, Any]) -> list[str]:
             "step's depends on optimizer and batch, which a model has not: count a run."
         )
         return lines
-    training, length = counted.run.training, accounting.row_lengths(counted.run).length
+    training, length = counted.run.training, counted.run.row_lengths.length
     rows = f"{training.batch_size} x {length} tokens"
     if training.microbatches > 1:
         rows += f" in {training.microbatches} microbatches"

@@ -136,7 +136,7 @@ def groups_of(cells: Sequence[Cell], complete: set[str]) -> list[GroupOfCells]:
 def _tokens(spec: RunSpec) -> int:
     """Returns the tokens that a run is trained on, of the target where there is a source."""
     rows = spec.training.steps * spec.training.batch_size
-    return rows * accounting.row_lengths(spec).length
+    return rows * spec.row_lengths.length
 
 
 def _figures(plan: Plan, complete: set[str], noise: Noise | None) -> dict[str, Any]:

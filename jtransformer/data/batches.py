@@ -70,17 +70,16 @@ def check_batch(corpus: Corpus, spec: RunSpec) -> None:
 
 
 def _check_positions(spec: RunSpec) -> None:
-    position, objective = spec.model.position, spec.objective
-    if not isinstance(position, Learned) or not isinstance(objective, SpanCorruption):
+    position = spec.model.position
+    if not isinstance(position, Learned) or not isinstance(spec.objective, SpanCorruption):
         return
-    widths = span_lengths(spec.data.length, objective.density, objective.mean_length)
-    longest = max(widths.source_length, widths.target_length)
+    target, source = spec.row_lengths
+    longest = max(source or 0, target)
     if position.max_length < longest:
         raise SpecError(
             "model.position.learned.max_length",
             f"must reach the longest corrupted row, got max_length={position.max_length} for "
-            f"{widths.source_length} tokens of source and {widths.target_length} of target; "
-            f"use at least {longest}.",
+            f"{source} tokens of source and {target} of target; use at least {longest}.",
         )
 
 

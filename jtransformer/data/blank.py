@@ -5,15 +5,7 @@ from typing import Any
 import numpy as np
 
 from jtransformer.data.batch import Batch
-from jtransformer.spec import (
-    Kjv,
-    PrefixLM,
-    RunSpec,
-    Seq2Seq,
-    SpanCorruption,
-    TextFile,
-    span_lengths,
-)
+from jtransformer.spec import Kjv, PrefixLM, RunSpec, TextFile
 
 
 def blank_batch(spec: RunSpec) -> Batch:
@@ -23,9 +15,7 @@ def blank_batch(spec: RunSpec) -> Batch:
         spec: The run; its corpus is not read.
     """
     data, objective, B = spec.data, spec.objective, spec.training.batch_size
-    T, S = data.length, data.source_length or 0
-    if isinstance(objective, SpanCorruption):
-        S, T, _ = span_lengths(data.length, objective.density, objective.mean_length)
+    T, S = spec.row_lengths
     # Rows that are cut from one text are full, and need no word on what is real.
     is_full = isinstance(data.source, Kjv | TextFile) or data.rows == "stream"
 
@@ -38,7 +28,7 @@ def blank_batch(spec: RunSpec) -> Batch:
     more = told(T)
     if isinstance(objective, PrefixLM):
         more["prefix_length"] = _zeros(np.int32, B)
-    if isinstance(objective, Seq2Seq | SpanCorruption):
+    if S is not None:
         more |= {"source": _zeros(np.int32, B, S), **told(S, "source_")}
     ids = _zeros(np.int32, B, T)
     return Batch(tokens=ids, labels=ids, weights=_zeros(np.float32, B, T), **more)

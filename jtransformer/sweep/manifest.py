@@ -97,7 +97,7 @@ def _plain(factors: Sequence[Factor]) -> dict[str, Any]:
 
 def _arm_record(arm: Arm) -> dict[str, Any]:
     counts = accounting.parameters(arm.spec.model)
-    length, source_length = accounting.row_lengths(arm.spec)
+    length, source_length = arm.spec.row_lengths
     flops = accounting.flops(arm.spec.model, length=length, source_length=source_length)
     return {
         "name": arm.name,

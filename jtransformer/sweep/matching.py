@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from jtransformer import accounting
-from jtransformer.spec import RunSpec, SpecError, nearest
+from jtransformer.spec import RowLengths, RunSpec, SpecError, nearest
 from jtransformer.sweep.parts import read_integer, read_parts
 
 NOTHING = "nothing"
@@ -155,7 +155,7 @@ def _lengths(spec: RunSpec, reference: RunSpec, equal: str) -> dict[str, int | N
     return {"length": own.length, "source_length": max(sources, default=None)}
 
 
-def _words(lengths: accounting.RowLengths) -> str:
+def _words(lengths: RowLengths) -> str:
     source = "" if lengths.source_length is None else f" behind {lengths.source_length}"
     return f"{lengths.length}{source} tokens"
 
@@ -181,7 +181,7 @@ def quantities(run: RunSpec) -> dict[str, float]:
     }
 
 
-def _rows(run: RunSpec) -> accounting.RowLengths:
+def _rows(run: RunSpec) -> RowLengths:
     """Returns the tokens of a row, those of a source only where the model reads one."""
-    rows = accounting.row_lengths(run)
+    rows = run.row_lengths
     return rows if run.model.has_encoder else rows._replace(source_length=None)

@@ -1,11 +1,10 @@
 """What a layout must divide: a device that would have nothing of its own is refused."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 
-from jtransformer.spec import Layout, RunSpec, SpanCorruption, SpecError, span_lengths
+from jtransformer.spec import Layout, RunSpec, SpanCorruption, SpecError
 from jtransformer.training.partition import (
     divisions,
     partition_optimizer,
@@ -70,22 +69,12 @@ def check_rows(spec: RunSpec, parts: int, names: str) -> None:
         )
 
 
-def lengths_of(spec: RunSpec) -> Iterator[tuple[str, int]]:
-    """Yields the tokens of the rows that a run reads, by what they are called."""
-    data, objective = spec.data, spec.objective
-    if isinstance(objective, SpanCorruption):
-        widths = span_lengths(data.length, objective.density, objective.mean_length)
-        yield "the corrupted source", widths.source_length
-        yield "the spans to restore", widths.target_length
-        return
-    yield "data.length", data.length
-    if data.source_length is not None:
-        yield "data.source_length", data.source_length
-
-
 def _check_lengths(spec: RunSpec, layout: Layout) -> None:
-    for name, length in lengths_of(spec):
-        if length % layout.sequence:
+    names = "data.length", "data.source_length"
+    if isinstance(spec.objective, SpanCorruption):
+        names = "the spans to restore", "the corrupted source"
+    for name, length in zip(names, spec.row_lengths, strict=True):
+        if length is not None and length % layout.sequence:
             raise SpecError(
                 "--mesh sequence",
                 f"must divide {name}, got sequence={layout.sequence} for {length} tokens; use a "

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import model_grid
 import pytest
 
-from jtransformer.accounting import memory, optimizer_numbers, parameters, row_lengths
+from jtransformer.accounting import memory, optimizer_numbers, parameters
 from jtransformer.data import Batch
 from jtransformer.modules import build
 from jtransformer.spec import (
@@ -121,13 +121,6 @@ def test_live_and_null_what_changes_the_memory():
     assert rounded == dataclasses.replace(base, activations=rounded.activations)
     assert rounded.activations < base.activations
     assert changed(seed=7, training=TrainingSpec(steps=999)) == base
-
-
-def test_row_lengths():
-    assert row_lengths(presets.decoder_lm()) == (64, None)
-    assert row_lengths(presets.translation()) == (16, 16)
-    # 64 tokens lose 10 in 3 spans: 10 + 4 sentinels and the end, 54 + 3 sentinels.
-    assert row_lengths(presets.span_corruption()) == (15, 57)
 
 
 @pytest.mark.slow

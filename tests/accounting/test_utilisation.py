@@ -2,7 +2,7 @@
 
 import pytest
 
-from jtransformer.accounting import chip, flops, row_lengths, utilisation
+from jtransformer.accounting import chip, flops, utilisation
 from jtransformer.spec import presets
 
 RUN = presets.decoder_lm(width=64, layers=2)
@@ -32,7 +32,7 @@ def test_nothing_is_said_of_a_device_whose_peak_is_not_known():
 
 def test_lengths_are_those_of_the_rows_that_the_model_is_given():
     run = presets.span_corruption()
-    lengths = row_lengths(run)
+    lengths = run.row_lengths
     assert lengths.source_length not in (None, lengths.length, run.data.length)
     per_token = flops(run.model, length=lengths.length, source_length=lengths.source_length)
     reached = utilisation(run, 1e6, device_kind="TPU v5", devices=1)
