@@ -1,0 +1,123 @@
+"""Derivatives: gradients against differences in double precision, and those of a tied table."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jtransformer.checks.law import Law
+from jtransformer.checks.parameters import logits_of, mixed
+from jtransformer.checks.report import Finding, NotApplicable
+from jtransformer.checks.subject import Subject
+from jtransformer.checks.tolerance import exact, size
+
+GROUP = "derivatives"
+STEPS = (3e-6, 1e-7, 1e-8)
+"""Steps of central differences, relative to the size of each array: the largest is the best for
+smooth functions (eps^(1/3)); small ones meet few of the corners of a ReLU."""
+DIFFERENCE = 1e-6
+"""The smallest step loses eps / step = 2e-8 of the function, and a function is allowed to be fifty
+times as large as what it changes by."""
+DIRECTIONS = 3
+
+
+def doubled(tree: Any) -> Any:
+    """Returns a tree in double precision; what is no floating-point number stays."""
+
+    def raised(x: Any) -> Any:
+        return jnp.asarray(exact(x)) if jnp.issubdtype(x.dtype, jnp.floating) else x
+
+    return jax.tree.map(raised, tree)
+
+
+def by_differences(subject: Subject) -> Finding | NotApplicable:
+    """Derives a mixture of all outputs along random directions of all parameters at once.
+
+    Measured is the difference between gradient and central difference, relative to what the
+    gradient says of a direction typically; the best step and the middle direction count, since a
+    wrong gradient is wrong in nearly all of them, and a corner of a ReLU in few.
+    """
+    call = subject.double or subject.model
+    assert call is not None
+    with jax.enable_x64(True):
+        parameters, tokens = doubled(subject.parameters), jnp.asarray(subject.tokens(61))
+        dtype = logits_of(jax.eval_shape(call, parameters, tokens)).dtype
+        if dtype != jnp.float64:
+            return NotApplicable(f"it computes in {dtype} what it is given in float64")
+        scalar = mixed(subject, call, parameters, tokens)
+        value, slope = jax.jit(scalar), jax.jit(jax.grad(scalar))(parameters, tokens)
+        return _judged(subject, parameters, slope, lambda p: float(value(p, tokens)))
+
+
+def _judged(subject: Subject, parameters: Any, slope: Any, value: Any) -> Finding:
+    generator, found = subject.generator(62), []
+    leaves, structure = jax.tree.flatten(parameters)
+    slopes = [np.asarray(leaf) for leaf in jax.tree.leaves(slope)]
+    # What starts at 0 moves by as much as what starts at 1e-2.
+    sizes = [max(size(leaf), 1e-2) if leaf.size else 0.0 for leaf in leaves]
+    weighed = zip(slopes, sizes, strict=True)
+    typical = np.sqrt(sum(s**2 * np.square(g).sum() for g, s in weighed))
+    for _ in range(DIRECTIONS):
+        along = [
+            s * generator.normal(size=leaf.shape) for leaf, s in zip(leaves, sizes, strict=True)
+        ]
+        told = sum(float((g * d).sum()) for g, d in zip(slopes, along, strict=True))
+
+        def moved(step: float, along: Any = along) -> float:
+            new = [jnp.asarray(x + step * d) for x, d in zip(leaves, along, strict=True)]
+            return value(jax.tree.unflatten(structure, new))
+
+        errors = [abs((moved(h) - moved(-h)) / (2 * h) - told) / typical for h in STEPS]
+        found.append(min(errors) if np.isfinite(errors).all() else np.nan)
+    detail = f"{DIRECTIONS} directions, the best of steps {', '.join(f'{h:g}' for h in STEPS)}"
+    return Finding(float(np.median(found)), "of a typical slope", DIFFERENCE, detail=detail)
+
+
+def _of_table(subject: Subject) -> tuple[Any, Any, Any, np.ndarray]:
+    """Returns the gradients of a tied table: all of it, by the head, by the lookup; ids read."""
+    model, lookup, rest = subject.model, subject.lookup, subject.with_embeddings
+    table = subject.tied_table
+    assert model is not None and lookup is not None and rest is not None and table is not None
+    ids = np.asarray(subject.tokens(63))
+    # Half of the ids at most are read, so that some are not.
+    ids = ids % max(1, subject.vocabulary // 2)
+    tokens = jnp.asarray(ids)
+
+    def at_once(parameters: Any, tokens: Any) -> Any:
+        return logits_of(model(parameters, tokens))
+
+    def apart(by_head: Any, by_lookup: Any, tokens: Any) -> Any:
+        return logits_of(rest(by_head, lookup(by_lookup, tokens)))
+
+    p = subject.parameters
+    whole = jax.jit(jax.grad(mixed(subject, at_once, p, tokens)))(p, tokens)
+    parts = jax.jit(jax.grad(mixed(subject, apart, p, p, tokens), argnums=(0, 1)))(p, p, tokens)
+    return exact(table(whole)), exact(table(parts[0])), exact(table(parts[1])), np.unique(ids)
+
+
+def tied(subject: Subject) -> Finding:
+    """Compares the gradient of a tied table with the sum of those of its two uses."""
+    whole, by_head, by_lookup, read = _of_table(subject)
+    rows = np.sqrt(np.square(whole - (by_head + by_lookup)).mean(axis=-1))
+    scale = np.sqrt(np.square(whole).mean(axis=-1)).max()
+    figure = float(rows.max() / scale) if scale > 0 else np.nan
+    # A row of the lookup that is frozen still moves through the head, as one that is not read.
+    unread = np.setdiff1d(np.arange(len(whole)), read)
+    for name, slopes in (
+        ("the head leaves rows that are read", by_head[read]),
+        ("the head leaves rows that are not read", whole[unread]),
+        ("the lookup leaves rows that are read", by_lookup[read]),
+    ):
+        if len(slopes) and not (np.abs(slopes).max(axis=-1) > 0).all():
+            unit, detail = "of the largest row's gradient", f"{name} without a gradient"
+            return Finding(np.inf, unit, subject.rounding.limit(), detail=detail)
+    detail = f"{len(read)} rows read, {len(unread)} moved by the head alone"
+    return Finding(figure, "of the largest row's gradient", subject.rounding.limit(), detail=detail)
+
+
+TIED = ("parameters", "model", "lookup", "with_embeddings", "tied_table")
+LAWS = (
+    Law(GROUP, "gradients by differences", ("parameters", "model"), by_differences),
+    Law(GROUP, "gradient of a tied table", TIED, tied),
+)
