@@ -3,10 +3,12 @@
 Nothing is compiled here. What a device must hold of the state follows exactly from the rules of
 `training.partition`. Operations and bytes on the network are counted as the published schemes have
 them: over "fsdp" a gather of the parameters in each pass and a sum of their gradients (Rajbhandari
-et al. 2019, https://arxiv.org/abs/1910.02054), over "data" a sum of gradients, over "tensor" two
-sums of a layer's results in each pass (Shoeybi et al. 2019, https://arxiv.org/abs/1909.08053), over
-"sequence" a gather of keys and values. A compiler does better or worse: this is the order in which
-candidates are worth its time, and what is reported comes from the compiled programs.
+et al. 2019, https://arxiv.org/abs/1910.02054), over "data" a sum of gradients (where the state of
+the optimizer is divided, a sum of each part and a gather of the new parameters: as much), over
+"tensor" two sums of a layer's results in each pass (Shoeybi et al. 2019,
+https://arxiv.org/abs/1909.08053), over "sequence" a gather of keys and values. A compiler does
+better or worse: this is the order in which candidates are worth its time, and what is reported
+comes from the compiled programs.
 """
 
 import dataclasses
@@ -60,9 +62,9 @@ class Candidate(NamedTuple):
         )
 
     def is_leaner(self, other: "Candidate") -> bool:
-        """Whether this should hold no more than another, and be no faster: by one layout alone."""
+        """Whether this should hold no more than another, and be no faster: by one mesh alone."""
         return (
-            self.layout == other.layout
+            self.layout in (other.layout, *_sharded(other.layout))
             and self.microbatches >= other.microbatches
             and COMPUTED_AGAIN[self.rematerialize] >= COMPUTED_AGAIN[other.rematerialize]
         )
@@ -96,7 +98,8 @@ def layouts(run: RunSpec, devices: int) -> list[Layout]:
     """Lists the arrangements of devices that divide a run without a rest, "data" first.
 
     Rows go to "data" times "fsdp" devices, the model's width to "fsdp", tokens of a row to
-    "sequence", heads and hidden units to "tensor".
+    "sequence", heads and hidden units to "tensor". Behind each with "data" is the same whose
+    optimizer's state is divided over it too, with `shard_optimizer`.
 
     Args:
         run: The run.
@@ -109,7 +112,8 @@ def layouts(run: RunSpec, devices: int) -> list[Layout]:
         divided += [(size, tensor) for size in (model.heads, model.ffn_width)]
         divided += [(length, sequence) for length in lengths if length is not None]
         if not any(whole % parts for whole, parts in divided):
-            found.append(Layout(data=data, fsdp=fsdp, tensor=tensor, sequence=sequence))
+            layout = Layout(data=data, fsdp=fsdp, tensor=tensor, sequence=sequence)
+            found += [layout, *_sharded(layout)]
     return found
 
 
@@ -160,6 +164,13 @@ def expected(run: RunSpec, candidate: Candidate, own: Share, chip: Chip) -> Expe
         held=own.state + own.parameters + kept / (layout.tensor * layout.sequence),
         roofline=roofline(work, chip, devices=layout.devices),
     )
+
+
+def _sharded(layout: Layout) -> list[Layout]:
+    """Returns the layout with the optimizer's state divided over "data" too, where it may be."""
+    if layout.data == 1 or layout.shard_optimizer:
+        return []
+    return [dataclasses.replace(layout, shard_optimizer=True)]
 
 
 def _is_possible(run: RunSpec, microbatches: int) -> bool:

@@ -1,13 +1,17 @@
 """Tries layouts, rematerialisations and microbatches of a run on a topology, and ranks what fits.
 
+Layouts are meshes, each also with an optimizer's state that is divided over "data" where that
+makes it smaller.
+
 Programs are compiled in the order of what is expected of them, until the limit is reached. What
-cannot hold its state is never compiled. Of candidates with one layout, one that computes more again
-or has more microbatches is left out where a plainer one fits, since it is no faster; and one that
-computes less again and has fewer is left out where a leaner one does not fit. Compiles are cached,
+cannot hold its state is never compiled. Of candidates with one mesh, one that computes more again,
+has more microbatches or divides the optimizer's state is left out where a plainer one fits, since
+it is no faster; and a plainer one is left out where a leaner one does not fit. Compiles are cached,
 so that a search that was stopped goes on where it was.
 """
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -16,6 +20,7 @@ from jtransformer.ahead.candidates import (
     COMPUTED_AGAIN,
     Candidate,
     Expected,
+    Share,
     candidates,
     expected,
     layouts,
@@ -82,7 +87,11 @@ def search(
             f"topology {topology.name!r} has no known chip, so that nothing ranks its layouts; "
             "search on one as 'v5e:4x4'."
         )
+    state = jax.eval_shape(Program(run).start, parameter_key(run.seed))
     arrangements = layouts(run, len(topology.devices)) if layout is None else [layout]
+    shares = {layout: share(state, layout) for layout in arrangements}
+    if layout is None:
+        arrangements = [one for one in arrangements if _divides_more(one, shares)]
     every = candidates(run, arrangements)
     if not every:
         what = f"no layout of {len(topology.devices)} devices divides"
@@ -92,8 +101,6 @@ def search(
             f"({run.model.width}, {run.model.heads}, {run.model.ffn_width}) and its tokens "
             f"({run.data.length}); choose another topology, mesh or batch size."
         )
-    state = jax.eval_shape(Program(run).start, parameter_key(run.seed))
-    shares = {layout: share(state, layout) for layout in arrangements}
     chip, capacity = topology.chip, topology.capacity
     possible = [one for one in every if shares[one.layout].state <= capacity]
     known = {one: expected(run, one, shares[one.layout], chip) for one in possible}
@@ -115,11 +122,19 @@ def search(
     return Found(tried, len(every), len(every) - len(possible), spared, left)
 
 
+def _divides_more(layout: Layout, shares: Mapping[Layout, Share]) -> bool:
+    """Whether the part of a layout that divides the optimizer's state makes it smaller."""
+    if not layout.shard_optimizer:
+        return True
+    return shares[layout].state < shares[dataclasses.replace(layout, shard_optimizer=False)].state
+
+
 def _order(one: Candidate, found: Expected, capacity: int) -> tuple[float, ...]:
     """What is expected to fit comes first; of that the fastest, then the plainest."""
     excess = max(0.0, found.held - capacity)
     speed = found.roofline.seconds, found.roofline.seconds_at_most
-    return excess, *speed, len(COMPUTED_AGAIN[one.rematerialize]), one.microbatches, found.held
+    plain = len(COMPUTED_AGAIN[one.rematerialize]), one.microbatches, one.layout.shard_optimizer
+    return excess, *speed, *plain, found.held
 
 
 def _is_needless(one: Candidate, tried: list[Tried]) -> bool:

@@ -15,8 +15,8 @@ TPU. Nothing is trained and no data are read.
                          otherwise that of get_layout(), or fsdp over all; locally one device
   --decode_rows N        texts that are continued together (as many as a batch has rows)
   --decode_length T      tokens of each that the cache holds (as many as a row has)
-  --search               try meshes x rematerialize x microbatches, and rank what fits by its time;
-                         with --mesh that mesh alone
+  --search               try meshes, with shard_optimizer too where they have data, x rematerialize
+                         x microbatches, and rank what fits by its time; with --mesh that one alone
   --limit N              compile at most so many of them (8), those first that promise most
   --cache DIR            where reports are kept, so that nothing is compiled twice: by default
                          jtransformer/compile in XDG_CACHE_HOME or ~/.cache; "none" keeps nothing

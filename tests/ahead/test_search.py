@@ -12,7 +12,15 @@ from jtransformer.accounting import chip, parameters
 from jtransformer.ahead.candidates import COMPUTED_AGAIN, Candidate, expected, share
 from jtransformer.ahead.memory import DeviceMemory
 from jtransformer.ahead.roofline import Work, roofline
-from jtransformer.spec import Adafactor, Layout, LossSpec, ModelSpec, OptimizerSpec, Precision
+from jtransformer.spec import (
+    Adafactor,
+    Layout,
+    LossSpec,
+    ModelSpec,
+    OptimizerSpec,
+    Precision,
+    Sgd,
+)
 from jtransformer.training import Program, parameter_key
 
 V5E = chip("v5e")
@@ -42,6 +50,8 @@ def test_layouts_are_all_products_that_divide_the_run(run):
         if data * fsdp * tensor * sequence == 4
     }
     assert len(found) == len(set(found))
+    sharded = [layout for layout in found if layout.shard_optimizer]
+    assert {layout.sizes for layout in sharded} == {one.sizes for one in found if one.data > 1}
     assert not ahead.layouts(run, 5)
 
 
@@ -155,7 +165,10 @@ def test_a_plain_candidate_that_fits_settles_its_layout(run):
     found, asked = searched(run, held=lambda _: 1)
     assert {(one.rematerialize, one.microbatches) for one in asked} == {("nothing", 1)}
     assert [one.layout for one in asked] == list(dict.fromkeys(one.layout for one in asked))
-    assert {one.layout for one in asked} == set(ahead.layouts(run, 4))
+    # Where it fits with the optimizer's state whole, to divide that gains nothing.
+    assert {one.layout for one in asked} == {
+        layout for layout in ahead.layouts(run, 4) if not layout.shard_optimizer
+    }
     assert found.spared == found.candidates - len(asked)
     assert (found.too_large, found.left) == (0, 0)
 
@@ -173,6 +186,26 @@ def test_what_does_not_fit_spares_what_is_plainer(run):
     assert Candidate(FSDP, "everything", 2) not in asked
     assert len(set(asked)) == len(asked)
     assert len(asked) + found.spared == found.candidates == len(ahead.candidates(run, [FSDP]))
+
+
+def test_an_optimizer_in_parts_is_tried_where_a_whole_one_does_not_fit(run):
+    sharded = Layout(data=4, shard_optimizer=True)
+    whole = share(shapes(run), Layout(data=4))
+    assert share(shapes(run), sharded).state < whole.state
+    found, asked = searched(run, held=lambda _: 1, capacity=whole.state - 1)
+    assert Layout(data=4) not in {one.layout for one in asked}
+    assert Candidate(sharded, "nothing", 1) in asked
+    # Where even the divided one does not fit, the whole one is not asked; else it is, and first.
+    _, asked = searched(run, held=lambda one: 2**31 * (one.layout.data == 4))
+    assert [one.layout for one in asked if one.layout.data == 4].count(Layout(data=4)) > 0
+    first = next(one for one in asked if one.layout.data == 4)
+    assert first == Candidate(Layout(data=4), "nothing", 1)
+    # A state that does not get smaller is no other layout.
+    nothing = OptimizerSpec(rule=Sgd(momentum=None))
+    found, asked = searched(dataclasses.replace(run, optimizer=nothing), held=lambda _: 2**31)
+    assert not any(one.layout.shard_optimizer for one in asked)
+    plain = [layout for layout in ahead.layouts(run, 4) if not layout.shard_optimizer]
+    assert found.candidates == len(ahead.candidates(run, plain))
 
 
 def test_where_the_leanest_does_not_fit_no_other_of_its_layout_is_asked(run):
