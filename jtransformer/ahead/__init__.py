@@ -2,11 +2,11 @@
 
 from jtransformer.ahead.candidates import Candidate, candidates, layouts
 from jtransformer.ahead.collectives import Collective
-from jtransformer.ahead.compiling import Compiled, Report, compile_run
+from jtransformer.ahead.compiling import Compiled, CompileReport, compile_run
 from jtransformer.ahead.memory import DeviceMemory
 from jtransformer.ahead.programs import Decoding, decoding_of, programs_of
 from jtransformer.ahead.roofline import Roofline, Work, roofline
-from jtransformer.ahead.search import Found, Tried, search
+from jtransformer.ahead.search import Ranking, Tried, search
 from jtransformer.ahead.topologies import (
     ENVIRONMENT,
     LOCAL,
@@ -24,8 +24,8 @@ __all__ = [
     "Compiled",
     "Decoding",
     "DeviceMemory",
-    "Found",
-    "Report",
+    "Ranking",
+    "CompileReport",
     "Roofline",
     "Topology",
     "Tried",

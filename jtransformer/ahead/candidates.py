@@ -70,7 +70,7 @@ class Candidate(NamedTuple):
         )
 
 
-class Share(NamedTuple):
+class StateBytes(NamedTuple):
     """Bytes of a run's state that one device holds under a layout; exact.
 
     Attributes:
@@ -130,7 +130,7 @@ def candidates(run: RunSpec, arrangements: list[Layout]) -> list[Candidate]:
     return found
 
 
-def share(state: TrainState, layout: Layout) -> Share:
+def state_bytes(state: TrainState, layout: Layout) -> StateBytes:
     """Returns what one device holds of a state.
 
     Args:
@@ -140,10 +140,10 @@ def share(state: TrainState, layout: Layout) -> Share:
     parameters = _bytes(state.parameters, partition_parameters(state.parameters, layout), layout)
     moments = partition_optimizer(state.optimizer, state.parameters, layout)
     average = 0 if state.average is None else parameters
-    return Share(parameters, parameters + average + _bytes(state.optimizer, moments, layout))
+    return StateBytes(parameters, parameters + average + _bytes(state.optimizer, moments, layout))
 
 
-def expected(run: RunSpec, candidate: Candidate, own: Share, chip: Chip) -> Expected:
+def expected(run: RunSpec, candidate: Candidate, own: StateBytes, chip: Chip) -> Expected:
     """Predicts what a candidate takes.
 
     Args:

@@ -24,7 +24,7 @@ import dataclasses
 import math
 import re
 
-from jtransformer.ahead.hlo import Computation, Instruction, Program
+from jtransformer.ahead.hlo import Computation, HloModule, Instruction
 
 KINDS = (
     "all-gather",
@@ -59,7 +59,7 @@ class Collective:
     sent: int
 
 
-def collectives(program: Program) -> list[Collective]:
+def collectives(program: HloModule) -> list[Collective]:
     """Lists what a compiled program sends, the most first."""
     counts: collections.Counter[tuple[str, int]] = collections.Counter()
     sizes: collections.Counter[tuple[str, int]] = collections.Counter()

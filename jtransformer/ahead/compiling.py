@@ -51,7 +51,7 @@ FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class Findings:
     """What a compiler knows of a program; plain data, all of one device.
 
     Attributes:
@@ -73,7 +73,7 @@ class Found:
         return {**dataclasses.asdict(self), "reserved": self.reserved._asdict()}
 
     @classmethod
-    def from_record(cls, record: dict[str, Any]) -> "Found":
+    def from_record(cls, record: dict[str, Any]) -> "Findings":
         """Reads what `to_record` wrote."""
         return cls(
             **record
@@ -128,7 +128,7 @@ PLAIN = ("what", "fingerprint", "lower_seconds", "compile_seconds", "cached", "u
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class CompileReport:
     """All programs of a run that were compiled.
 
     Attributes:
@@ -167,7 +167,7 @@ def compile_run(
     what: tuple[What, ...] | None = None,
     decoding: Decoding | None = None,
     cache: Path | None = None,
-) -> Report:
+) -> CompileReport:
     """Compiles what a run calls, for devices that need not be here.
 
     Args:
@@ -200,7 +200,7 @@ def compile_run(
         }
         findings, cached = _looked_up(lowered, key, cache)
         programs[one] = _report(lowered, findings, cached, (spec, found, layout, asked))
-    return Report(
+    return CompileReport(
         topology=found.name,
         chip=None if found.chip is None else found.chip.name,
         devices=layout.devices,
@@ -217,7 +217,7 @@ def versions() -> dict[str, str]:
     return {"jtransformer": jtransformer.__version__, **found}
 
 
-def _looked_up(lowered: Lowered, key: dict[str, Any], cache: Path | None) -> tuple[Found, bool]:
+def _looked_up(lowered: Lowered, key: dict[str, Any], cache: Path | None) -> tuple[Findings, bool]:
     """Returns what the cache knows of a program, else what the compiler finds; and which it was."""
     if cache is None:
         return _found(lowered), False
@@ -231,18 +231,18 @@ def _looked_up(lowered: Lowered, key: dict[str, Any], cache: Path | None) -> tup
     return findings, False
 
 
-def _kept(path: Path) -> Found:
+def _kept(path: Path) -> Findings:
     """Reads what a file of the cache says."""
     record = records.read_json(path)
     try:
-        return Found.from_record(record["found"])
+        return Findings.from_record(record["found"])
     except (KeyError, TypeError) as error:
         raise records.DamagedRecord(
             f"{path} is damaged (it holds no findings); delete it to have it made again."
         ) from error
 
 
-def _found(lowered: Lowered) -> Found:
+def _found(lowered: Lowered) -> Findings:
     """Compiles a program."""
     begun = time.perf_counter()
     try:
@@ -251,10 +251,10 @@ def _found(lowered: Lowered) -> Found:
         if EXHAUSTED not in str(error):
             raise
         short = refused(str(error), sum(map(device_bytes, lowered.held.values())))
-        return Found(short, (), 0, 0, time.perf_counter() - begun)
+        return Findings(short, (), 0, 0, time.perf_counter() - begun)
     seconds = time.perf_counter() - begun
     text = parse(compiled.as_text())
-    return Found(
+    return Findings(
         reserved(compiled),
         tuple(collectives(text)),
         memory_bytes(text),
@@ -265,7 +265,7 @@ def _found(lowered: Lowered) -> Found:
 
 def _report(
     lowered: Lowered,
-    findings: Found,
+    findings: Findings,
     cached: bool,
     asked: tuple[RunSpec, Topology, Layout, Decoding],
 ) -> Compiled:

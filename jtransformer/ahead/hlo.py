@@ -117,7 +117,7 @@ class Run(NamedTuple):
     is_fused: bool
 
 
-class Program(NamedTuple):
+class HloModule(NamedTuple):
     """A compiled program.
 
     Attributes:
@@ -184,7 +184,7 @@ class Program(NamedTuple):
         return max(0, math.ceil((last - first) / step))
 
 
-def parse(text: str) -> Program:
+def parse(text: str) -> HloModule:
     """Reads the text of a compiled program, as `jax.stages.Compiled.as_text` returns it."""
     computations: dict[str, Computation] = {}
     entry, name, is_entry = "", "", False
@@ -205,7 +205,7 @@ def parse(text: str) -> Program:
             if found["root"]:
                 root = instruction
     partitions = PARTITIONS.search(text[: text.find("\n")])
-    return Program(computations, entry, int(partitions.group(1)) if partitions else 1)
+    return HloModule(computations, entry, int(partitions.group(1)) if partitions else 1)
 
 
 def _instruction(name: str, line: str) -> Instruction:

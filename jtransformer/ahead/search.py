@@ -20,11 +20,11 @@ from jtransformer.ahead.candidates import (
     COMPUTED_AGAIN,
     Candidate,
     Expected,
-    Share,
+    StateBytes,
     candidates,
     expected,
     layouts,
-    share,
+    state_bytes,
 )
 from jtransformer.ahead.compiling import Compiled
 from jtransformer.ahead.topologies import Topology
@@ -44,7 +44,7 @@ class Tried(NamedTuple):
     program: Compiled
 
 
-class Found(NamedTuple):
+class Ranking(NamedTuple):
     """What a search has found.
 
     Attributes:
@@ -69,7 +69,7 @@ def search(
     *,
     limit: int,
     layout: Layout | None = None,
-) -> Found:
+) -> Ranking:
     """Finds the fastest way to compute a run that fits.
 
     Args:
@@ -89,7 +89,7 @@ def search(
         )
     state = jax.eval_shape(Program(run).start, parameter_key(run.seed))
     arrangements = layouts(run, len(topology.devices)) if layout is None else [layout]
-    shares = {layout: share(state, layout) for layout in arrangements}
+    shares = {layout: state_bytes(state, layout) for layout in arrangements}
     if layout is None:
         arrangements = [one for one in arrangements if _divides_more(one, shares)]
     every = candidates(run, arrangements)
@@ -119,10 +119,10 @@ def search(
     else:
         left = 0
     tried.sort(key=_rank)
-    return Found(tried, len(every), len(every) - len(possible), spared, left)
+    return Ranking(tried, len(every), len(every) - len(possible), spared, left)
 
 
-def _divides_more(layout: Layout, shares: Mapping[Layout, Share]) -> bool:
+def _divides_more(layout: Layout, shares: Mapping[Layout, StateBytes]) -> bool:
     """Whether the part of a layout that divides the optimizer's state makes it smaller."""
     if not layout.shard_optimizer:
         return True

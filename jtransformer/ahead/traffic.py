@@ -8,7 +8,7 @@ writes its arguments once. What caches hold for the next instruction is counted 
 that on a CPU or GPU this is an upper bound.
 """
 
-from jtransformer.ahead.hlo import Computation, Instruction, Program, Shape
+from jtransformer.ahead.hlo import Computation, HloModule, Instruction, Shape
 
 FREE = {
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "add-dependency",
@@ -19,7 +19,7 @@ FREE = {
 ALLOCATIONS = 'custom_call_target="AllocateBuffer"'
 
 
-def memory_bytes(program: Program) -> int:
+def memory_bytes(program: HloModule) -> int:
     """Counts the bytes that one device moves to and from its main memory."""
     return sum(
         run.times * _moved(program, run.computation, instruction)
@@ -29,7 +29,7 @@ def memory_bytes(program: Program) -> int:
     )
 
 
-def _moved(program: Program, computation: Computation, instruction: Instruction) -> int:
+def _moved(program: HloModule, computation: Computation, instruction: Instruction) -> int:
     opcode = instruction.opcode
     if opcode in FREE or opcode.endswith("-done") or ALLOCATIONS in instruction.attributes:
         return 0

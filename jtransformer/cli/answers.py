@@ -29,7 +29,7 @@ class Answers(NamedTuple):
     references: list[list[str]]
 
 
-class Share(NamedTuple):
+class Proportion(NamedTuple):
     """A share of independent examples with its 95 % interval."""
 
     value: float
@@ -106,7 +106,7 @@ def scores(trained: TrainedRun, answers: Answers) -> dict[str, Any]:
     exact = data.exact_match(answers.found, answers.references)
     result: dict[str, Any] = {
         "examples": len(answers.found),
-        "exact_match": share(round(exact * len(answers.found)), len(answers.found))._asdict(),
+        "exact_match": proportion(round(exact * len(answers.found)), len(answers.found))._asdict(),
     }
     if isinstance(trained.spec.data.source, Synthetic | CmuDict):
         rates = data.error_rates(
@@ -125,7 +125,7 @@ def scores(trained: TrainedRun, answers: Answers) -> dict[str, Any]:
     return result
 
 
-def share(hits: int, trials: int) -> Share:
+def proportion(hits: int, trials: int) -> Proportion:
     """Returns hits / trials with the interval of Wilson, which holds at 0 and at 1 too."""
     p, z2 = hits / trials, Z95**2 / trials
     middle = (p + z2 / 2) / (1 + z2)
@@ -133,7 +133,7 @@ def share(hits: int, trials: int) -> Share:
     # Rounding would leave the bound a hair beside 0 or 1 where it is exactly that.
     low = 0.0 if hits == 0 else middle - half
     high = 1.0 if hits == trials else middle + half
-    return Share(p, low, high)
+    return Proportion(p, low, high)
 
 
 def _continued(

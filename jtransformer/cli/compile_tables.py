@@ -21,7 +21,7 @@ def print_report(report: Record) -> None:
     """Prints both steps of a run as they are compiled, and last whether they fit.
 
     Args:
-        report: The record of an `ahead.Report`, and "config".
+        report: The record of an `ahead.CompileReport`, and "config".
     """
     print(f"{report['config']} on {_devices(report)}, mesh {report['layout']}")
     _print_memory(report)

@@ -13,7 +13,7 @@ ALONE = ("loop", *SPREAD)
 """The modes for a run by itself."""
 
 
-class Spread(NamedTuple):
+class AskedSpread(NamedTuple):
     """What is asked of the devices.
 
     Attributes:
@@ -31,7 +31,7 @@ def define_layout_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("mesh", None, "mesh", flag_values=values)
 
 
-def read_spread(values: flags.FlagValues, own: Layout | None) -> Spread:
+def read_spread(values: flags.FlagValues, own: Layout | None) -> AskedSpread:
     """Reads what is asked; --mesh counts more than what the config file says.
 
     Args:
@@ -53,10 +53,10 @@ def read_spread(values: flags.FlagValues, own: Layout | None) -> Spread:
             )
     layout = given or own
     if layout is None or mode not in (None, *SPREAD):
-        return Spread(mode)
+        return AskedSpread(mode)
     if mode == "pmap":
         _ = layout.replicas  # Refuses what is more than that, before any work starts.
-    return Spread(mode or "mesh", layout)
+    return AskedSpread(mode or "mesh", layout)
 
 
 def read_mesh(text: str) -> Layout:
@@ -94,7 +94,7 @@ def layout_of(found: Any, path: str) -> Layout:
         raise error.inside(f"{path}: get_layout()") from None
 
 
-def execution_of(spread: Spread) -> Any:
+def execution_of(spread: AskedSpread) -> Any:
     """Returns the execution of a run by itself; starts the JAX backend.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from jtransformer.training.averages import average
 from jtransformer.training.checkpoints import Checkpoints
-from jtransformer.training.choice import Choice, Wish
+from jtransformer.training.choice import ExecutionChoice, Wish
 from jtransformer.training.digests import describe, digest
 from jtransformer.training.environment import check_same_environment, environment
 from jtransformer.training.execution import LOOP, MODES, Execution
@@ -37,7 +37,7 @@ __all__ = [
     "MODES",
     "Arrangement",
     "Checkpoints",
-    "Choice",
+    "ExecutionChoice",
     "Ended",
     "Execution",
     "Hooks",

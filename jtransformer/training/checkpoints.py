@@ -26,7 +26,7 @@ from jtransformer.training import hosts
 from jtransformer.training.digests import Leaves, describe, digest
 from jtransformer.training.storage import METRIC, copied, options, reader, target
 
-Found = TypeVar("Found")
+Read = TypeVar("Read")
 REASON_LENGTH = 200
 """Characters that are kept of what orbax says of a damaged step; it says kilobytes."""
 
@@ -221,7 +221,7 @@ class Checkpoints:
         return target
 
 
-def _together(read: Callable[[], Found]) -> Found:
+def _together(read: Callable[[], Read]) -> Read:
     """Reads something in every process; where one cannot, none does.
 
     Raises:

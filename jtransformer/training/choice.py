@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jtransformer.data import Batch
 from jtransformer.spec import Layout, SpecError
 from jtransformer.training.execution import LOOP, MODES, Execution, Mode
-from jtransformer.training.lanes import Compiled, Lanes, Numbers
+from jtransformer.training.lanes import LanePrograms, Lanes, Numbers
 from jtransformer.training.machine import peak_flops, program_bytes
 from jtransformer.training.state import TrainState
 
@@ -60,7 +60,7 @@ class Wish:
                 raise SpecError(name, f"must be at least 1, got {value}.")
 
 
-class Sample(NamedTuple):
+class TimedRun(NamedTuple):
     """A run by which executions are measured; none of its updates is kept.
 
     Attributes:
@@ -70,13 +70,13 @@ class Sample(NamedTuple):
         batches: As many batches as a dispatch may take.
     """
 
-    programs: Callable[[Execution], Compiled]
+    programs: Callable[[Execution], LanePrograms]
     state: TrainState
     numbers: Numbers
     batches: Sequence[Batch]
 
 
-class Work(NamedTuple):
+class Workload(NamedTuple):
     """What is to be executed, and where.
 
     Attributes:
@@ -92,7 +92,7 @@ class Work(NamedTuple):
     memory_bytes: int
 
 
-class Measured(NamedTuple):
+class Timing(NamedTuple):
     """Figures of one execution.
 
     Attributes:
@@ -110,7 +110,7 @@ class Measured(NamedTuple):
     flops: float
 
 
-class Choice(NamedTuple):
+class ExecutionChoice(NamedTuple):
     """The execution of a group, and why it is that.
 
     Attributes:
@@ -122,7 +122,7 @@ class Choice(NamedTuple):
     record: dict[str, Any]
 
 
-def choose(sample: Sample, wish: Wish, work: Work) -> Choice:
+def choose(sample: TimedRun, wish: Wish, work: Workload) -> ExecutionChoice:
     """Chooses the execution of a group.
 
     The loop is measured first: its program is needed anyway, for whatever runs alone. No execution
@@ -163,10 +163,10 @@ def choose(sample: Sample, wish: Wish, work: Work) -> Choice:
     fastest = _fastest(measured)
     execution = (fastest if fastest.seconds < WORTHWHILE * loop.seconds else loop).execution
     figures = [one._asdict() | {"execution": one.execution.label} for one in measured]
-    return Choice(execution, _record(execution, figures, skipped))
+    return ExecutionChoice(execution, _record(execution, figures, skipped))
 
 
-def choose_over_devices(wish: Wish, devices: int) -> Choice:
+def choose_over_devices(wish: Wish, devices: int) -> ExecutionChoice:
     """Returns the execution of runs each of which is spread over devices; nothing is measured.
 
     Args:
@@ -181,10 +181,10 @@ def choose_over_devices(wish: Wish, devices: int) -> Choice:
         runs_at_once=wish.runs_at_once or 1,
         steps_per_dispatch=wish.steps_per_dispatch or 1,
     )
-    return Choice(execution, _record(execution, [], []))
+    return ExecutionChoice(execution, _record(execution, [], []))
 
 
-def measure(sample: Sample, execution: Execution, memory_bytes: int) -> Measured | None:
+def measure(sample: TimedRun, execution: Execution, memory_bytes: int) -> Timing | None:
     """Compiles an execution and times a few of its updates.
 
     Runs in lockstep are made fewer until memory holds them.
@@ -209,17 +209,17 @@ def measure(sample: Sample, execution: Execution, memory_bytes: int) -> Measured
         if needed <= memory_bytes or fitting.mode == "loop":
             flops = (program.cost_analysis() or {}).get("flops", 0.0)
             per_update = _timed(lanes, batches) / (fitting.runs_at_once * len(given))
-            return Measured(fitting, seconds, per_update, needed, float(flops))
+            return Timing(fitting, seconds, per_update, needed, float(flops))
         fitting = _fewer(fitting, needed, memory_bytes)
     return None
 
 
-def _as_told(sample: Sample, wish: Wish, work: Work) -> Choice:
+def _as_told(sample: TimedRun, wish: Wish, work: Workload) -> ExecutionChoice:
     assert wish.mode != "auto"
     steps = wish.steps_per_dispatch or 1
     if wish.mode == "loop":
         execution = Execution(runs_at_once=wish.runs_at_once or 1, steps_per_dispatch=steps)
-        return Choice(execution, _record(execution, [], []))
+        return ExecutionChoice(execution, _record(execution, [], []))
     execution = lockstep(wish.mode, wish, work, steps)
     if wish.runs_at_once is None:
         found = measure(sample, execution, work.memory_bytes)
@@ -230,11 +230,11 @@ def _as_told(sample: Sample, wish: Wish, work: Work) -> Choice:
                 "hold less; use 'loop'.",
             )
         execution = found.execution
-    return Choice(execution, _record(execution, [], []))
+    return ExecutionChoice(execution, _record(execution, [], []))
 
 
 def candidates(
-    wish: Wish, work: Work, most_steps: int, measured: list[Measured]
+    wish: Wish, work: Workload, most_steps: int, measured: list[Timing]
 ) -> Iterator[Execution]:
     """Yields what may be tried, in the light of what has been measured by then."""
     steps = wish.steps_per_dispatch or 1
@@ -248,11 +248,11 @@ def candidates(
         yield dataclasses.replace(best.execution, steps_per_dispatch=most_steps)
 
 
-def _fastest(measured: Sequence[Measured]) -> Measured:
+def _fastest(measured: Sequence[Timing]) -> Timing:
     return min(measured, key=lambda one: one.seconds)
 
 
-def lockstep(mode: Mode, wish: Wish, work: Work, steps: int) -> Execution:
+def lockstep(mode: Mode, wish: Wish, work: Workload, steps: int) -> Execution:
     """Returns the execution with as many runs at once as there are, or even chunks of them."""
     devices = work.devices if mode == "spread" else 1
     most = MOST_RUNS_AT_ONCE * devices

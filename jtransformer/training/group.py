@@ -19,7 +19,7 @@ from jtransformer.training.hooks import Hooks, Interrupted
 from jtransformer.training.journal import Journal, RunContext
 from jtransformer.training.lanes import Lanes, numbers_of
 
-Cell = tuple[RunSpec, Path]
+RunAndDirectory = tuple[RunSpec, Path]
 """A run and its directory."""
 
 
@@ -79,7 +79,7 @@ class Group:
         self._lanes: Lanes | None = None
         self._program: Any = None
 
-    def train(self, cells: Iterable[Cell]) -> Generator[Ended, None, None]:
+    def train(self, cells: Iterable[RunAndDirectory]) -> Generator[Ended, None, None]:
         """Trains runs; yields each as it ends.
 
         Raises:
@@ -106,7 +106,7 @@ class Group:
         while self._ended:
             yield self._ended.pop(0)
 
-    def _enter(self, waiting: Iterator[tuple[int, Cell]]) -> Iterator[Ended]:
+    def _enter(self, waiting: Iterator[tuple[int, RunAndDirectory]]) -> Iterator[Ended]:
         """Gives free lanes to waiting runs; yields those that end at once."""
         for lane in range(self._execution.runs_at_once):
             while lane not in self._members:
@@ -118,7 +118,9 @@ class Group:
                     self._open(lane, index, cell, resources)
                 yield from self._news()
 
-    def _open(self, lane: int, index: int, cell: Cell, resources: contextlib.ExitStack) -> None:
+    def _open(
+        self, lane: int, index: int, cell: RunAndDirectory, resources: contextlib.ExitStack
+    ) -> None:
         context = self._open_run(*cell)
         if isinstance(context, dict):
             self._ended.append(Ended(index, context, None))

@@ -43,7 +43,7 @@ def numbers_of(spec: RunSpec) -> Numbers:
     return Numbers(hyperparameters(spec), dropout_key(spec))
 
 
-class Compiled(NamedTuple):
+class LanePrograms(NamedTuple):
     """The programs of an execution, each compiled when it is first called.
 
     Attributes:
@@ -63,7 +63,7 @@ class Compiled(NamedTuple):
     place: Callable[[Numbers], Numbers]
 
 
-def compiled(program: Program, execution: Execution) -> Compiled:
+def lane_programs(program: Program, execution: Execution) -> LanePrograms:
     """Returns the programs of an execution.
 
     Raises:
@@ -81,7 +81,7 @@ def compiled(program: Program, execution: Execution) -> Compiled:
             # The update that a run by itself has, to the bit.
             advance = functools.partial(_placed, program, program.update)
             lower = functools.partial(_placed, program, program.update.lower)
-        return Compiled(advance, lower, _itself, _only, _instead, program.place_whole)
+        return LanePrograms(advance, lower, _itself, _only, _instead, program.place_whole)
     sharding = None
     if execution.mode == "vmap":
         every = jax.vmap(one)
@@ -101,7 +101,7 @@ def compiled(program: Program, execution: Execution) -> Compiled:
         )
     advance, take = program.jit(every, donate_argnums=0), program.jit(_taken)
     fill = functools.partial(_filled, execution.runs_at_once)
-    return Compiled(
+    return LanePrograms(
         advance=advance,
         lower=advance.lower,
         fill=program.jit(fill, out_shardings=sharding),
@@ -111,10 +111,10 @@ def compiled(program: Program, execution: Execution) -> Compiled:
     )
 
 
-def _on_replicas(program: Program, execution: Execution) -> Compiled:
+def _on_replicas(program: Program, execution: Execution) -> LanePrograms:
     devices, parts = _local_devices(execution.devices), program.microbatches
     replicas = Replicas(program.step, devices, parts)
-    return Compiled(
+    return LanePrograms(
         advance=functools.partial(_single, replicas.advance),
         lower=functools.partial(_single, replicas.lower),
         fill=replicas.fill,
@@ -127,7 +127,7 @@ def _on_replicas(program: Program, execution: Execution) -> Compiled:
 class Lanes:
     """The states of the runs that are in progress."""
 
-    def __init__(self, programs: Compiled, execution: Execution):
+    def __init__(self, programs: LanePrograms, execution: Execution):
         self._programs, self._execution = programs, execution
         self._states: Any = None
         self._numbers: list[Numbers] = []

@@ -15,20 +15,20 @@ from jtransformer.spec.objectives import Objective
 from jtransformer.training import hosts
 from jtransformer.training.choice import (
     SEVERAL_STEPS,
-    Choice,
-    Sample,
+    ExecutionChoice,
+    TimedRun,
     Wish,
-    Work,
+    Workload,
     choose,
     choose_over_devices,
 )
 from jtransformer.training.directory import open_directory
 from jtransformer.training.execution import LOOP, Execution
 from jtransformer.training.fitting import check_rows
-from jtransformer.training.group import Cell, Ended, Group
+from jtransformer.training.group import Ended, Group, RunAndDirectory
 from jtransformer.training.hooks import NO_HOOKS, Hooks
 from jtransformer.training.journal import RunContext
-from jtransformer.training.lanes import Compiled, Lanes, compiled, numbers_of
+from jtransformer.training.lanes import LanePrograms, Lanes, lane_programs, numbers_of
 from jtransformer.training.machine import usable_memory
 from jtransformer.training.mesh import arrange
 from jtransformer.training.program import Program, parameter_key, program_key
@@ -41,7 +41,7 @@ class Trainer:
         self._hooks = hooks
         self._corpora: dict[tuple[DataSpec, Objective], data.Corpus] = {}
         self._programs: dict[tuple[RunSpec, Layout | None], Program] = {}
-        self._compiled: dict[tuple[RunSpec, Execution], Compiled] = {}
+        self._compiled: dict[tuple[RunSpec, Execution], LanePrograms] = {}
 
     def identify(self, spec: RunSpec) -> str:
         """Returns a run's fingerprint.
@@ -85,7 +85,7 @@ class Trainer:
         return found.status
 
     def train_group(
-        self, cells: Iterable[Cell], execution: Execution
+        self, cells: Iterable[RunAndDirectory], execution: Execution
     ) -> Generator[Ended, None, None]:
         """Trains runs that share a program, each in its own directory as if it were alone.
 
@@ -113,7 +113,7 @@ class Trainer:
 
         return Group(open_run, lanes_of, execution, hooks).train(cells)
 
-    def choose(self, spec: RunSpec, wish: Wish, *, runs: int, updates: int) -> Choice:
+    def choose(self, spec: RunSpec, wish: Wish, *, runs: int, updates: int) -> ExecutionChoice:
         """Chooses how the runs of a group are to be computed here; see `choice.choose`.
 
         Args:
@@ -131,13 +131,15 @@ class Trainer:
             return choice
         most = wish.steps_per_dispatch or min(SEVERAL_STEPS, spec.training.log_every)
         batches = data.TrainingBatches(self._corpus(spec), spec)
-        sample = Sample(
+        sample = TimedRun(
             programs=functools.partial(self._compiled_for, spec),
             state=self._program(spec).start(parameter_key(spec.seed)),
             numbers=numbers_of(spec),
             batches=[batches[t] for t in range(most)],
         )
-        return choose(sample, wish, Work(runs, updates, jax.local_device_count(), usable_memory()))
+        return choose(
+            sample, wish, Workload(runs, updates, jax.local_device_count(), usable_memory())
+        )
 
     def _open(
         self, spec: RunSpec, directory: Path, *, hooks: Hooks, execution: Execution
@@ -170,10 +172,10 @@ class Trainer:
             self._programs[key] = Program(spec, arrangement=arrangement)
         return self._programs[key]
 
-    def _compiled_for(self, spec: RunSpec, execution: Execution) -> Compiled:
+    def _compiled_for(self, spec: RunSpec, execution: Execution) -> LanePrograms:
         key = program_key(spec), execution
         if key not in self._compiled:
-            self._compiled[key] = compiled(self._program(spec, execution.layout), execution)
+            self._compiled[key] = lane_programs(self._program(spec, execution.layout), execution)
         return self._compiled[key]
 
     def _corpus(self, spec: RunSpec) -> data.Corpus:

@@ -9,7 +9,7 @@ import tiny_run
 
 from jtransformer import ahead
 from jtransformer.accounting import chip, parameters
-from jtransformer.ahead.candidates import COMPUTED_AGAIN, Candidate, expected, share
+from jtransformer.ahead.candidates import COMPUTED_AGAIN, Candidate, expected, state_bytes
 from jtransformer.ahead.memory import DeviceMemory
 from jtransformer.ahead.roofline import Work, roofline
 from jtransformer.spec import (
@@ -84,22 +84,22 @@ def test_microbatches_divide_the_rows_of_a_device_and_keep_a_chunk_alive(run):
 def test_the_share_of_the_state_is_that_of_the_arrays(run, rule):
     spec = dataclasses.replace(run, optimizer=OptimizerSpec(rule=rule))
     state = shapes(spec)
-    whole = share(state, Layout())
+    whole = state_bytes(state, Layout())
     assert whole.parameters == 4 * parameters(MODEL).total
     held = (state.parameters, state.optimizer)
     assert whole.state == sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(held))
     for layout in (Layout(fsdp=4), Layout(tensor=2), Layout(fsdp=2, tensor=3)):
-        own = share(state, layout)
+        own = state_bytes(state, layout)
         assert whole.parameters / layout.devices <= own.parameters < whole.parameters
         assert own.state < whole.state
-    assert share(state, Layout(data=4)) == whole
+    assert state_bytes(state, Layout(data=4)) == whole
 
 
 def test_an_average_is_held_beside_the_parameters(run):
     averaging = dataclasses.replace(run.training, average_decay=0.9)
     own, plain = (
-        share(shapes(dataclasses.replace(run, training=averaging)), FSDP),
-        share(shapes(run), FSDP),
+        state_bytes(shapes(dataclasses.replace(run, training=averaging)), FSDP),
+        state_bytes(shapes(run), FSDP),
     )
     assert own.state == plain.state + plain.parameters
 
@@ -109,7 +109,7 @@ FSDP = Layout(fsdp=4)
 
 def predicted(run, layout=FSDP, rematerialize="nothing", microbatches=1):
     one = Candidate(layout, rematerialize, microbatches)
-    return expected(run, one, share(shapes(run), layout), V5E)
+    return expected(run, one, state_bytes(shapes(run), layout), V5E)
 
 
 def test_expectations_move_as_the_schemes_say(run):
@@ -190,8 +190,8 @@ def test_what_does_not_fit_spares_what_is_plainer(run):
 
 def test_an_optimizer_in_parts_is_tried_where_a_whole_one_does_not_fit(run):
     sharded = Layout(data=4, shard_optimizer=True)
-    whole = share(shapes(run), Layout(data=4))
-    assert share(shapes(run), sharded).state < whole.state
+    whole = state_bytes(shapes(run), Layout(data=4))
+    assert state_bytes(shapes(run), sharded).state < whole.state
     found, asked = searched(run, held=lambda _: 1, capacity=whole.state - 1)
     assert Layout(data=4) not in {one.layout for one in asked}
     assert Candidate(sharded, "nothing", 1) in asked
@@ -211,7 +211,7 @@ def test_an_optimizer_in_parts_is_tried_where_a_whole_one_does_not_fit(run):
 def test_where_the_leanest_does_not_fit_no_other_of_its_layout_is_asked(run):
     leanest = Candidate(FSDP, "everything", 2)
     # It alone is expected to fit, and so it is asked first.
-    own = expected(run, leanest, share(shapes(run), FSDP), V5E)
+    own = expected(run, leanest, state_bytes(shapes(run), FSDP), V5E)
     capacity = math.ceil(own.held)
     found, asked = searched(run, held=lambda _: 2**31, capacity=capacity, layout=FSDP)
     assert asked == [leanest]
@@ -229,9 +229,9 @@ def test_the_limit_is_one_of_compiles(run):
 
 def test_what_cannot_hold_its_state_is_never_compiled(run):
     state = shapes(run)
-    most = share(state, Layout(data=4)).state
+    most = state_bytes(state, Layout(data=4)).state
     found, asked = searched(run, held=lambda _: 1, capacity=most - 1)
-    large = [one for one in ahead.layouts(run, 4) if share(state, one).state == most]
+    large = [one for one in ahead.layouts(run, 4) if state_bytes(state, one).state == most]
     assert Layout(data=4) in large and len(large) < len(ahead.layouts(run, 4))
     assert not set(large) & {one.layout for one in asked}
     assert found.too_large == len(ahead.candidates(run, large))

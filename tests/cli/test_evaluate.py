@@ -8,7 +8,7 @@ import pytest
 import tiny_generation
 
 from jtransformer import cli, data
-from jtransformer.cli.answers import share
+from jtransformer.cli.answers import proportion
 from jtransformer.spec import (
     DataSpec,
     EncoderDecoder,
@@ -130,5 +130,5 @@ def test_error_a_directory_without_a_run(tmp_path, capsys):
 
 def test_intervals_of_shares():
     """Wilson's interval for 8 of 10, from his formula by hand: (0.4902, 0.9433)."""
-    assert share(8, 10) == pytest.approx((0.8, 0.4902, 0.9433), abs=1e-4)
-    assert share(0, 5).low == 0 and share(5, 5).high == 1
+    assert proportion(8, 10) == pytest.approx((0.8, 0.4902, 0.9433), abs=1e-4)
+    assert proportion(0, 5).low == 0 and proportion(5, 5).high == 1

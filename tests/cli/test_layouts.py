@@ -7,17 +7,17 @@ from absl import flags
 from jtransformer.cli import main
 from jtransformer.cli.arguments import read_experiment
 from jtransformer.cli.launch_flags import launch_flags, read_workers, spread_by
-from jtransformer.cli.layouts import Spread, define_layout_flags, layout_of, read_spread
+from jtransformer.cli.layouts import AskedSpread, define_layout_flags, layout_of, read_spread
 from jtransformer.spec import Layout, SpecError
 
 OWN = Layout(fsdp=4)
 SPREADS = {
-    "": Spread("mesh", OWN),
-    "--mesh=data=2,tensor=2": Spread("mesh", Layout(data=2, tensor=2)),
-    "--mode=mesh": Spread("mesh", OWN),
-    "--mode=pmap --mesh=data=8": Spread("pmap", Layout(data=8)),
-    "--mode=loop": Spread("loop"),
-    "--mode=vmap": Spread("vmap"),
+    "": AskedSpread("mesh", OWN),
+    "--mesh=data=2,tensor=2": AskedSpread("mesh", Layout(data=2, tensor=2)),
+    "--mode=mesh": AskedSpread("mesh", OWN),
+    "--mode=pmap --mesh=data=8": AskedSpread("pmap", Layout(data=8)),
+    "--mode=loop": AskedSpread("loop"),
+    "--mode=vmap": AskedSpread("vmap"),
 }
 REFUSED = {
     "--mode=": "--mode is empty; write a mode, or leave it out.",
@@ -40,8 +40,8 @@ def test_the_command_line_counts_more_than_the_file(words):
 
 
 def test_without_a_layout_the_command_decides():
-    assert read("", None) == Spread()
-    assert read("--mode=mesh", None) == Spread("mesh")
+    assert read("", None) == AskedSpread()
+    assert read("--mode=mesh", None) == AskedSpread("mesh")
 
 
 @pytest.mark.parametrize("words", REFUSED)

@@ -11,19 +11,19 @@ from jtransformer import data
 from jtransformer.spec import SpecError
 from jtransformer.training import LOOP, Execution, Program, Trainer, Wish, parameter_key
 from jtransformer.training.choice import (
-    Measured,
-    Sample,
-    Work,
+    TimedRun,
+    Timing,
+    Workload,
     candidates,
     choose,
     lockstep,
     measure,
 )
-from jtransformer.training.lanes import compiled, numbers_of
+from jtransformer.training.lanes import lane_programs, numbers_of
 from jtransformer.training.machine import peak_flops, usable_memory
 
 PLENTY = 2**40
-LONG = Work(runs=3, updates=10**9, devices=1, memory_bytes=PLENTY)
+LONG = Workload(runs=3, updates=10**9, devices=1, memory_bytes=PLENTY)
 VMAP = Execution(mode="vmap", runs_at_once=3)
 
 
@@ -34,12 +34,12 @@ def sample(tmp_path_factory):
 
     def programs(execution):
         if execution not in made:
-            made[execution] = compiled(program, execution)
+            made[execution] = lane_programs(program, execution)
         return made[execution]
 
     batches = data.TrainingBatches(data.load(spec.data), spec)
     state = program.start(parameter_key(0))
-    return Sample(programs, state, numbers_of(spec), [batches[t] for t in range(4)])
+    return TimedRun(programs, state, numbers_of(spec), [batches[t] for t in range(4)])
 
 
 def recorded(choice):
@@ -71,7 +71,7 @@ def test_what_would_cost_more_than_it_could_save_is_not_measured(sample):
 
 
 def figures_of(seconds):
-    return [Measured(LOOP, compile_seconds=1.0, seconds=seconds, memory_bytes=1, flops=1.0)]
+    return [Timing(LOOP, compile_seconds=1.0, seconds=seconds, memory_bytes=1, flops=1.0)]
 
 
 def test_several_steps_are_tried_where_dispatch_shows_and_nobody_said_how_many():
@@ -144,9 +144,9 @@ def test_runs_are_no_more_than_memory_holds(sample):
 def test_runs_that_are_many_go_in_chunks_of_one_size(sample):
     wish = Wish(mode="spread", runs_at_once=None)
     with pytest.raises(SpecError, match="devices.* = 4 is more than this process has"):
-        choose(sample, wish, Work(runs=300, updates=1, devices=4, memory_bytes=PLENTY))
+        choose(sample, wish, Workload(runs=300, updates=1, devices=4, memory_bytes=PLENTY))
     for runs, devices, expected in (3, 1, 3), (65, 1, 33), (300, 4, 152), (5, 4, 8):
-        work = Work(runs=runs, updates=1, devices=devices, memory_bytes=PLENTY)
+        work = Workload(runs=runs, updates=1, devices=devices, memory_bytes=PLENTY)
         assert lockstep("spread", wish, work, 1).runs_at_once == expected
 
 
