@@ -24,7 +24,11 @@ from jtransformer.functional.analysis import (
     spectral_norm,
     vector_jacobian_product,
 )
-from jtransformer.functional.attention import attention_weights, dot_product_attention
+from jtransformer.functional.attention import (
+    attention_scores,
+    attention_weights,
+    dot_product_attention,
+)
 from jtransformer.functional.attention_backends import attention_backend
 from jtransformer.functional.cache import KVCache, KVRead
 from jtransformer.functional.dropout import dropout
@@ -128,6 +132,7 @@ __all__ = [
     "alibi_bias",
     "alibi_slopes",
     "attention_backend",
+    "attention_scores",
     "attention_weights",
     "causal_mask",
     "chunked_cross_entropy",

@@ -53,6 +53,14 @@ def softmax_weights(
     soft_cap: float | None,
 ) -> Array:
     """Computes the weights `B N T S` in at least float32."""
+    scores_BNTS = scores(q, k_BKHS, bias=bias, scale=scale, soft_cap=soft_cap)
+    return _masked_softmax(scores_BNTS, mask)
+
+
+def scores(
+    q: Array, k_BKHS: Array, *, bias: Array | None, scale: float | None, soft_cap: float | None
+) -> Array:
+    """Computes the scores `B N T S` in at least float32, those of hidden keys too."""
     dtype = statistics_dtype(q)
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     if q.dtype == dtype:
@@ -65,7 +73,7 @@ def softmax_weights(
         scores_BNTS = soft_cap * jnp.tanh(scores_BNTS / soft_cap)
     if bias is not None:
         scores_BNTS = scores_BNTS + bias.astype(scores_BNTS.dtype)
-    return _masked_softmax(scores_BNTS, mask)
+    return scores_BNTS
 
 
 def weighted_values(weights_BNTS: Array, v_BKSV: Array) -> Array:

@@ -25,6 +25,7 @@ from jtransformer.functional._blockwise import block_rows, over_query_blocks, ov
 from jtransformer.functional._weights import (
     check_heads,
     fitted,
+    scores,
     silenced,
     softmax_weights,
     weighted_values,
@@ -97,12 +98,12 @@ def dot_product_attention(
     mask = _fitted_mask(mask, shape)
     bias = None if bias is None else fitted(bias, shape, "bias")
     drops = key is not None and may_drop(dropout_rate)
-    scores: Any = {"mask": mask, "bias": bias, "soft_cap": soft_cap}
+    forming: Any = {"mask": mask, "bias": bias, "soft_cap": soft_cap}
     chosen = backend
     if chosen == "auto":
         drop: Any = {"dropout_rate": dropout_rate, "key": key}
-        chosen = attention_backend(q, k, v, **scores, **drop, platform=platform)
-    refused = refusal(chosen, (q, k, v), **scores, drops=drops)
+        chosen = attention_backend(q, k, v, **forming, **drop, platform=platform)
+    refused = refusal(chosen, (q, k, v), **forming, drops=drops)
     if refused:
         raise ValueError(f"backend={backend!r} {refused}; use 'auto' or 'plain'.")
     k, v = silenced(k, mask), silenced(v, mask)
@@ -134,6 +135,36 @@ def dot_product_attention(
     if heads_on is None:
         return out
     return jnp.where(heads_on[None, None, :, None], out, 0)
+
+
+def attention_scores(
+    q: Float[Array, "B T N H"],
+    k: Float[Array, "B S K H"],
+    *,
+    bias: Float[Array, "..."] | None = None,
+    scale: float | None = None,
+    soft_cap: float | None = None,
+) -> Float[Array, "B N T S"]:
+    """Computes `cap(scale q kᵀ) + bias`, of which `attention_weights` is the masked softmax.
+
+    Args:
+        q: Queries.
+        k: Keys; what a mask would hide has its scores too.
+        bias: As for `attention_weights`, like the options that follow.
+        scale: See there.
+        soft_cap: See there.
+
+    Returns:
+        The scores in `q.dtype`, computed in at least float32.
+
+    Raises:
+        ValueError: If shapes do not fit, N is no multiple of K, or `soft_cap` is not positive.
+    """
+    shape = check_heads(q, k)
+    _require_options(soft_cap, 0.0)
+    bias = None if bias is None else fitted(bias, shape, "bias")
+    keys_BKHS = jnp.transpose(k, (0, 2, 3, 1))
+    return scores(q, keys_BKHS, bias=bias, scale=scale, soft_cap=soft_cap).astype(q.dtype)
 
 
 def attention_weights(

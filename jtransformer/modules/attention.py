@@ -30,12 +30,12 @@ class Attended(NamedTuple):
     Attributes:
         out: Its branch, `B T D`.
         cache: What it keeps of the tokens; None without a cache.
-        weights: Its weights `B N T S`, before any dropout; None where not asked for.
+        kept: Its intermediates that were asked for, by name.
     """
 
     out: Array
     cache: Any
-    weights: Array | None
+    kept: dict[str, Array]
 
 
 class Attention(Parameterised):
@@ -44,12 +44,24 @@ class Attention(Parameterised):
     Attributes:
         part: The stack.
         windowed: Whether the layer has the window; None where that is an array.
-        with_weights: Whether to return the weights.
+        wanted: Names of the intermediates to return.
     """
 
     part: Part
     windowed: bool | None
-    with_weights: bool
+    wanted: frozenset[str]
+
+    def keep(self, kept: dict[str, Array], **values: Array | None) -> None:
+        """Puts aside the intermediates that were asked for."""
+        kept |= {name: x for name, x in values.items() if name in self.wanted and x is not None}
+
+    def keep_scores(self, kept: dict[str, Array], q: Array, k: Array, options: Any) -> None:
+        """Forms scores and weights once more, where asked for: what attends may not form them."""
+        if "scores" in self.wanted:
+            unmasked = {name: x for name, x in options.items() if name != "mask"}
+            kept["scores"] = F.attention_scores(q, k, **unmasked)
+        if "weights" in self.wanted:
+            kept["weights"] = F.attention_weights(q, k, **options)
 
     def kernel(
         self, name: str, shape: tuple[int, ...], *, axes: int = 1, bias: bool = False
@@ -72,6 +84,15 @@ class Attention(Parameterised):
         shape = (N, Hv, spec.width)
         kernel = self.kernel("out", shape, axes=2, bias=spec.attention_out_bias)
         return F.linear(heads, *kernel, axes=2, rows=shared.placement.rows)
+
+    def projected(
+        self, shared: Shared, name: str, x: Array, heads: int, kept: dict[str, Array]
+    ) -> Array:
+        """Returns the queries or keys of an input, normalised where the spec says so."""
+        plain = self.project(shared, name, x, heads, self.spec.H)
+        normed = self.normed(name, plain)
+        self.keep(kept, **{name: plain, f"{name}_normed": normed})
+        return normed
 
     def normed(self, name: str, heads: Array) -> Array:
         """Normalises queries or keys, where the spec says so."""
@@ -118,15 +139,16 @@ class DotProductAttention(Attention):
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"], shared: Shared, own: Own) -> Attended:
-        spec = self.spec
+        spec, kept = self.spec, {}
         plan = position_plan(spec, causal=self.part.causal)
-        q = self.normed("query", self.project(shared, "query", x, spec.heads, spec.H))
-        k = self.normed("key", self.project(shared, "key", x, spec.K, spec.H))
+        q = self.projected(shared, "query", x, spec.heads, kept)
+        k = self.projected(shared, "key", x, spec.K, kept)
         v = self.project(shared, "value", x, spec.K, spec.Hv)
         if plan.turn is not None:
             windowed = self.windowed if own.windowed is None else own.windowed
             assert windowed is not None
             q, k = (plan.turn(heads, shared.positions, windowed) for heads in (q, k))
+        self.keep(kept, value=v, query_turned=q, key_turned=k)
         cache = read = None
         if own.cache is not None:
             assert isinstance(own.cache.state, F.KVCache)
@@ -136,13 +158,15 @@ class DotProductAttention(Attention):
         view = seen(spec, self.part, self.windowed, shared=shared, own=own, read=read)
         if plan.distances:
             heads = self.with_distances((q, k, v), view, shared, own)
-            return Attended(self.joined(shared, heads), cache, None)
+            self.keep(kept, mixed=heads)
+            return Attended(self.joined(shared, heads), cache, kept)
         options: dict[str, Any] = score_options(spec) | {"mask": view.mask, "bias": view.bias}
         drops = self.drops(shared, own, "attention")
         attend = self.attending(shared.placement.attend)
         heads = attend(q, k, v, **options, **drops, heads_on=own.heads_on)
-        weights = F.attention_weights(q, k, **options) if self.with_weights else None
-        return Attended(self.joined(shared, heads), cache, weights)
+        self.keep_scores(kept, q, k, options)
+        self.keep(kept, mixed=heads)
+        return Attended(self.joined(shared, heads), cache, kept)
 
     def with_distances(
         self, heads: tuple[Array, Array, Array], view: View, shared: Shared, own: Own
@@ -183,18 +207,19 @@ class CrossAttention(Attention):
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"], shared: Shared, own: Own) -> Attended:
-        spec = self.spec
-        q = self.normed("query", self.project(shared, "query", x, spec.heads, spec.H))
-        k, v, cache = self.memory(shared, own.cache)
+        spec, kept = self.spec, {}
+        q = self.projected(shared, "query", x, spec.heads, kept)
+        k, v, cache = self.memory(shared, own.cache, kept)
         k, v = k.astype(x.dtype), v.astype(x.dtype)
         options: dict[str, Any] = score_options(spec) | {"mask": shared.memory_mask}
         attend = self.attending(shared.placement.attend)
         heads = attend(q, k, v, **options, **self.drops(shared, own, "cross_attention"))
-        weights = F.attention_weights(q, k, **options) if self.with_weights else None
-        return Attended(self.joined(shared, heads), cache, weights)
+        self.keep_scores(kept, q, k, options)
+        self.keep(kept, mixed=heads)
+        return Attended(self.joined(shared, heads), cache, kept)
 
     def memory(
-        self, shared: Shared, cache: LayerCache | None
+        self, shared: Shared, cache: LayerCache | None, intermediates: dict[str, Array]
     ) -> tuple[Array, Array, tuple[Array, Array] | None]:
         """Returns keys and values of the memory, and what a cache keeps of them.
 
@@ -202,6 +227,7 @@ class CrossAttention(Attention):
             shared: Has the last states of the encoder; None where the cache has their keys and
                 values.
             cache: The cache of the layer; None without one.
+            intermediates: Where those that were asked for are put.
         """
         memory = shared.memory
         kept = None if cache is None else (cache.memory_k, cache.memory_v)
@@ -209,8 +235,9 @@ class CrossAttention(Attention):
             assert kept is not None and kept[0] is not None and kept[1] is not None
             return kept[0], kept[1], (kept[0], kept[1])
         memory = entering(self.spec, "attention", memory)
-        k = self.normed("key", self.project(shared, "key", memory, self.spec.K, self.spec.H))
+        k = self.projected(shared, "key", memory, self.spec.K, intermediates)
         v = self.project(shared, "value", memory, self.spec.K, self.spec.H)
+        self.keep(intermediates, value=v)
         if kept is None or kept[0] is None or kept[1] is None:
             return k, v, None
         # They are read as they are stored, in the first call as in later ones.

@@ -25,17 +25,18 @@ class LinearSelfAttention(Attention):
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"], shared: Shared, own: Own) -> Attended:
-        spec = self.spec
+        spec, kept, state = self.spec, {}, None
         q = self.project(shared, "query", x, spec.heads, spec.H)
         k, v = (self.project(shared, name, x, spec.K, spec.H) for name in ("key", "value"))
         if own.cache is None:
             causal, valid = self.part.causal, shared.valid
             attend = self.attending(F.linear_attention)
             heads = attend(q, k, v, causal=causal, key_valid=valid)
-            return Attended(self.joined(shared, heads), None, None)
-        assert isinstance(own.cache.state, F.LinearAttentionState)
-        state, heads = F.linear_attention_step(own.cache.state, q, k, v, key_valid=shared.valid)
-        return Attended(self.joined(shared, heads), state, None)
+        else:
+            assert isinstance(own.cache.state, F.LinearAttentionState)
+            state, heads = F.linear_attention_step(own.cache.state, q, k, v, key_valid=shared.valid)
+        self.keep(kept, query=q, key=k, value=v, mixed=heads)
+        return Attended(self.joined(shared, heads), state, kept)
 
 
 class LatentSelfAttention(Attention):
@@ -43,7 +44,7 @@ class LatentSelfAttention(Attention):
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"], shared: Shared, own: Own) -> Attended:
-        spec, kind = self.spec, self.spec.attention
+        spec, kind, kept = self.spec, self.spec.attention, {}
         assert isinstance(kind, LatentAttention)
         C, N = kind.latent_width, spec.heads
         q = self.project(shared, "query", x, N, spec.H)
@@ -54,6 +55,11 @@ class LatentSelfAttention(Attention):
         q_rotary, k_rotary = self.rotary(x, shared)
         w_k, _ = self.kernel("key", (C, N, spec.H))
         w_v, _ = self.kernel("value", (C, N, spec.Hv))
+        self.keep(kept, query=q, query_turned=q_rotary)
+        self.keep(kept, key_turned=None if k_rotary is None else k_rotary[:, :, None])
+        for name, w in {"key": w_k, "value": w_v}.items():
+            if name in self.wanted:
+                kept[name] = F.linear(latent, w)
         cache = read = None
         if own.cache is not None:
             assert isinstance(own.cache.state, F.KVCache)
@@ -80,14 +86,14 @@ class LatentSelfAttention(Attention):
             attend=self.attending(shared.placement.attend),
             **self.drops(shared, own, "attention"),
         )
-        weights = None
-        if self.with_weights:
+        self.keep(kept, mixed=heads)
+        if self.wanted & {"scores", "weights"}:
             k = F.linear(latent, w_k)
             if q_rotary is not None and k_rotary is not None:
                 turned = jnp.broadcast_to(k_rotary[:, :, None], (*k.shape[:3], k_rotary.shape[-1]))
                 q, k = jnp.concatenate([q, q_rotary], -1), jnp.concatenate([k, turned], -1)
-            weights = F.attention_weights(q, k, mask=view.mask, bias=view.bias)
-        return Attended(self.joined(shared, heads), cache, weights)
+            self.keep_scores(kept, q, k, {"mask": view.mask, "bias": view.bias})
+        return Attended(self.joined(shared, heads), cache, kept)
 
     def rotary(self, x: Array, shared: Shared) -> tuple[Array | None, Array | None]:
         """Returns the turned channels of the queries and of the one key that heads share."""

@@ -16,6 +16,7 @@ from jtransformer.modules.attention_kinds import self_attention
 from jtransformer.modules.casting import entering
 from jtransformer.modules.context import LayerCache, Own, Shared
 from jtransformer.modules.dropping import Drop, drop_at
+from jtransformer.modules.intermediates import within
 from jtransformer.modules.layers import FeedForward, Norm, branch_scale
 from jtransformer.modules.parts import Part, deepnorm_of
 from jtransformer.spec import EncoderDecoder, ModelSpec
@@ -72,10 +73,9 @@ class Block(nn.Module):
             cache = LayerCache(caches["attention"], *memory)
         return x, Left(cache, kept)
 
-    def keep(self, kept: dict[str, Array], name: str, value: Array | None) -> None:
+    def keep(self, kept: dict[str, Array], name: str, value: Array) -> None:
         """Puts an intermediate aside if it was asked for."""
         if name in self.wanted:
-            assert value is not None
             kept[name] = value
 
     def sublayers(
@@ -88,11 +88,11 @@ class Block(nn.Module):
             def sublayer(y: Array) -> Array:
                 self.keep(kept, f"{name}/input", y)
                 attended: Attended = module(entering(spec, "attention", y), given, own)
-                attended = attended._replace(out=attended.out.astype(y.dtype))
+                out = attended.out.astype(y.dtype)
                 caches[name] = attended.cache
-                self.keep(kept, f"{name}/weights", attended.weights)
-                self.keep(kept, f"{name}/output", attended.out)
-                return attended.out
+                kept.update({f"{name}/{local}": x for local, x in attended.kept.items()})
+                self.keep(kept, f"{name}/output", out)
+                return out
 
             return sublayer
 
@@ -100,15 +100,15 @@ class Block(nn.Module):
             self.keep(kept, "ffn/input", y)
             drop = self.drop("ffn", "ffn", shared, own)
             given = entering(spec, "ffn", y)
-            out, activation = FeedForward(spec, name="ffn")(given, drop, shared.placement)
+            network = FeedForward(spec, within(self.wanted, "ffn/"), name="ffn")
+            out, inside = network(given, drop, shared.placement)
             out = out.astype(y.dtype)
-            self.keep(kept, "ffn/activation", activation)
+            kept.update({f"ffn/{local}": x for local, x in inside.items()})
             self.keep(kept, "ffn/output", out)
             return out
 
         def attention(cls: type, windowed: bool | None, name: str) -> nn.Module:
-            with_weights = f"{name}/weights" in self.wanted
-            return cls(spec, part, windowed, with_weights, name=name)
+            return cls(spec, part, windowed, within(self.wanted, f"{name}/"), name=name)
 
         kind = self_attention(spec)
         found = {

@@ -131,13 +131,19 @@ def branch_scale(spec: ModelSpec, name: str) -> float | Array:
 
 
 class FeedForward(Parameterised):
-    """Two matrices around an activation, or three with a gate."""
+    """Two matrices around an activation, or three with a gate.
+
+    Attributes:
+        wanted: Names of the intermediates to return; see `jtransformer.modules.intermediates`.
+    """
+
+    wanted: frozenset[str] = frozenset()
 
     @nn.compact
     def __call__(
         self, x: Float[Array, "B T D"], drop: Drop = NO_DROP, placement: Placement = ONE_DEVICE
-    ) -> tuple[Float[Array, "B T D"], Float[Array, "B T F"]]:
-        """Computes the sublayer, and what its activation gave before any dropout.
+    ) -> tuple[Float[Array, "B T D"], dict[str, Float[Array, "B T F"]]]:
+        """Computes the sublayer, and its intermediates that are wanted.
 
         Args:
             x: What it reads.
@@ -147,12 +153,18 @@ class FeedForward(Parameterised):
         spec = self.spec
         D, Fw = spec.width, spec.ffn_width
         kind = F.FFN_KINDS[spec.ffn]
-        activations: list[Array] = []
+        kept: dict[str, Array] = {}
+
+        def keep(name: str, value: Array) -> Array:
+            if name in self.wanted:
+                kept[name] = value
+            return value
 
         def activation(hidden: Array) -> Array:
+            hidden = keep("gate" if kind.gated else "hidden", placement.hidden(hidden))
             # A hidden unit with a gate is zero, or scaled, where its gate is.
-            activations.append(kind.activation(placement.hidden(hidden)))
-            return F.dropout(activations[0], rate=drop.rate, key=drop.key)
+            active = keep("activation", kind.activation(hidden))
+            return F.dropout(active, rate=drop.rate, key=drop.key)
 
         def weights(name: str, *shape: int) -> tuple[Array, Array | None]:
             precision = spec.precision.ffn
@@ -162,10 +174,12 @@ class FeedForward(Parameterised):
         if not kind.gated:
             (w_in, b_in), (w_out, b_out) = weights("in", D, Fw), weights("out", Fw, D)
             out = F.feed_forward(x, w_in, w_out, b_in, b_out, **options)
-            return out, activations[0]
+            return out, kept
         w_gate, b_gate = weights("gate", D, Fw)
         w_up, b_up = weights("up", D, Fw)
         w_down, b_down = weights("down", Fw, D)
         options |= {"b_gate": b_gate, "b_up": b_up, "b_down": b_down}
         out = F.gated_feed_forward(x, w_gate, w_up, w_down, **options)
-        return out, activations[0]
+        if "up" in self.wanted:
+            kept["up"] = F.linear(x, w_up, b_up, rows=placement.rows)
+        return out, kept

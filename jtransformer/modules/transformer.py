@@ -192,6 +192,8 @@ class Transformer(nn.Module):
         reads = reads_of(call, step, memory, dropping)._replace(placement=self.placement)
         hidden, caches = self.passed(main, x, reads, names, kept)
         found = heads.read(spec, hidden, table=table_VD, valid=call.valid, placement=self.placement)
+        if found.logits is not None:
+            kept["logits"] = found.logits
         return Output(
             logits=found.logits,
             hidden=hidden,

@@ -45,21 +45,27 @@ def drawn(mask, b, n, t, s):
     return all(looks)
 
 
-def weights(q, k, *, mask=None, bias=None, scale=None, soft_cap=None):
-    """One score after the other, one row after the other."""
+def scores(q, k, *, bias=None, scale=None, soft_cap=None):
+    """One score after the other."""
     out = np.zeros((B, N, T, S))
+    for b, n, t, s in np.ndindex(B, N, T, S):
+        key = k[b, s, n // (N // k.shape[2])]
+        score = sum(x * y for x, y in zip(q[b, t, n], key, strict=True))
+        score *= 1 / math.sqrt(H) if scale is None else scale
+        if soft_cap is not None:
+            score = soft_cap * math.tanh(score / soft_cap)
+        if bias is not None:
+            score += float(np.broadcast_to(np.asarray(bias), out.shape)[b, n, t, s])
+        out[b, n, t, s] = score
+    return out
+
+
+def weights(q, k, *, mask=None, **options):
+    """One row after the other."""
+    out, each = np.zeros((B, N, T, S)), scores(q, k, **options)
     for b, n, t in np.ndindex(B, N, T):
-        exponentials = {}
-        for s in range(S):
-            key = k[b, s, n // (N // k.shape[2])]
-            score = sum(x * y for x, y in zip(q[b, t, n], key, strict=True))
-            score *= 1 / math.sqrt(H) if scale is None else scale
-            if soft_cap is not None:
-                score = soft_cap * math.tanh(score / soft_cap)
-            if bias is not None:
-                score += float(np.broadcast_to(np.asarray(bias), out.shape)[b, n, t, s])
-            if drawn(mask, b, n, t, s):
-                exponentials[s] = math.exp(score)
+        visible = [s for s in range(S) if drawn(mask, b, n, t, s)]
+        exponentials = {s: math.exp(each[b, n, t, s]) for s in visible}
         for s, exponential in exponentials.items():
             out[b, n, t, s] = exponential / sum(exponentials.values())
     return out
@@ -177,6 +183,14 @@ ROWS = {
     ),
     "attention in blocks of a visibility": row(
         in_blocks, (*HEADS, (1, 1, T, S)), PREFIXED, reference=with_bias, live=dict(mask=WINDOWED)
+    ),
+    "attention_scores": Row(
+        F.attention_scores,
+        HEADS[:2],
+        scores,
+        batched=2,
+        live={name: LIVE[name] for name in ("bias", "scale", "soft_cap")},
+        null={name: NULL[name] for name in ("bias", "scale", "soft_cap")},
     ),
     "attention_weights": Row(
         F.attention_weights, HEADS[:2], weights, batched=2, live=LIVE, null=NULL

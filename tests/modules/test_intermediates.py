@@ -11,6 +11,7 @@ from tiny_model import (
     B,
     S,
     T,
+    V,
     changed,
     drawn,
     model_of,
@@ -19,7 +20,8 @@ from tiny_model import (
 )
 
 from jtransformer.modules import build, empty_cache
-from jtransformer.spec import Dropout, LinearAttention, Shaw
+from jtransformer.modules.intermediates import all_names
+from jtransformer.spec import DotProduct, Dropout, Embedder, LinearAttention, Rope, Shaw
 
 D, N, FW = BASE.width, BASE.heads, BASE.ffn_width
 EVERYTHING = ("*",)
@@ -33,16 +35,105 @@ def inside(spec, key, *names, **given):
 
 def test_the_names_and_shapes_of_a_decoder(key):
     layer = [
-        "attention/input", "attention/weights", "attention/output", "attention/stream",
-        "ffn/input", "ffn/activation", "ffn/output", "ffn/stream", "stream",
+        "attention/input", "attention/query", "attention/key", "attention/value",
+        "attention/scores", "attention/weights", "attention/mixed", "attention/output",
+        "attention/stream", "ffn/input", "ffn/hidden", "ffn/activation", "ffn/output",
+        "ffn/stream", "stream",
     ]  # fmt: skip
     found = inside(BASE, key, *EVERYTHING)
     expected = ["embedded"]
     expected += [f"layer_{n}/{name}" for n in range(2) for name in layer]
-    assert set(found) == {*expected, "final_norm"}
-    shapes = {"weights": (B, N, T, T), "activation": (B, T, FW)}
+    # In the order in which they come to be, which a compiled program does not keep.
+    assert all_names(BASE) == [*expected, "final_norm", "logits"]
+    assert set(found) == {*all_names(BASE)}
+    heads = dict.fromkeys(("query", "key", "value", "mixed"), (B, T, N, D // N))
+    scores = dict.fromkeys(("scores", "weights"), (B, N, T, T))
+    hidden = dict.fromkeys(("hidden", "activation"), (B, T, FW))
+    shapes = {"logits": (B, T, V), **heads, **scores, **hidden}
     for name, value in found.items():
         assert value.shape == shapes.get(name.rpartition("/")[2], (B, T, D)), name
+
+
+ROPE_NORMED = changed(
+    attention=DotProduct(query_key_norm="head", soft_cap=2.0, scale=0.7),
+    position=Rope(),
+    key_value_heads=1,
+    ffn="swiglu",
+    ffn_bias=True,
+    qkv_bias=True,
+    layers=1,
+)
+
+
+def test_the_names_of_norms_turns_and_gates_and_of_other_kinds():
+    """Each value is there where the model has it, and stands in the order of computation."""
+
+    def local(spec, sublayer, **given):
+        prefix = next(name for name in all_names(spec, **given) if f"/{sublayer}/" in name)
+        prefix = prefix.rpartition("/")[0] + "/"
+        return [x.removeprefix(prefix) for x in all_names(spec, **given) if x.startswith(prefix)]
+
+    ends = ["output", "stream"]
+    both, normed, turned = (
+        [f"{name}{what}" for name in ("query", "key")] for what in ("", "_normed", "_turned")
+    )
+    scores = ["scores", "weights", "mixed", *ends]
+    assert local(ROPE_NORMED, "attention") == ["input", *both, "value", *normed, *turned, *scores]
+    assert local(ROPE_NORMED, "ffn") == ["input", "gate", "up", "activation", *ends]
+    for kind in ("linear", "deepnorm"):
+        assert local(VARIANTS[kind], "attention") == ["input", *both, "value", "mixed", *ends]
+    assert local(VARIANTS["latent"], "attention") == ["input", *both, "value", *turned, *scores]
+    two = STACKS["encoder_decoder"]
+    assert local(two, "cross_attention") == ["input", *both, "value", *normed, *scores]
+    # In later calls a cache has the keys and values of the memory.
+    later = local(two, "cross_attention", reads_source=False)
+    assert later == ["input", "query", "query_normed", *scores]
+    assert all_names(changed(head=Embedder()))[-1] == "final_norm"
+
+
+def test_the_values_inside_of_attention_and_gates_are_those_of_the_formula(key):
+    spec = ROPE_NORMED
+    found = inside(spec, key, *EVERYTHING)
+    assert set(found) == {*all_names(spec)}
+    at = {name.removeprefix("layer_0/"): np.asarray(x, np.float64) for name, x in found.items()}
+    tree = jax.tree.map(lambda x: np.asarray(x, np.float64), drawn(spec)["params"]["layer_0"])
+    own, network = tree["attention"], tree["ffn"]
+    x = at["attention/input"]
+    for name in ("query", "key", "value"):
+        projected = np.einsum("BTD,DNH->BTNH", x, own[name]["kernel"]) + own[name]["bias"]
+        np.testing.assert_allclose(at[f"attention/{name}"], projected, atol=1e-5)
+    heads = {}
+    for name in ("query", "key"):
+        plain = at[f"attention/{name}"]
+        normed = plain / np.sqrt((plain**2).mean(-1, keepdims=True) + 1e-6)
+        normed = normed * own[f"{name}_norm"]["scale"]
+        np.testing.assert_allclose(at[f"attention/{name}_normed"], normed, atol=1e-5)
+        # Planes of the channels i and i + H / 2, as complex numbers.
+        half = normed.shape[-1] // 2
+        angle = np.arange(T)[:, None, None] * 10_000.0 ** (-np.arange(half) / half)
+        z = (normed[..., :half] + 1j * normed[..., half:]) * np.exp(1j * angle)
+        heads[name] = np.concatenate([z.real, z.imag], -1)
+        np.testing.assert_allclose(at[f"attention/{name}_turned"], heads[name], atol=1e-5)
+    scores = np.einsum("BTNH,BSH->BNTS", heads["query"], heads["key"][:, :, 0])
+    scores = 2.0 * np.tanh(0.7 * scores / 2.0)
+    np.testing.assert_allclose(at["attention/scores"], scores, atol=1e-5)
+    weights = np.exp(scores) * np.tril(np.ones((T, T)))
+    weights /= weights.sum(-1, keepdims=True)
+    np.testing.assert_allclose(at["attention/weights"], weights, atol=1e-5)
+    mixed = np.einsum("BNTS,BSH->BTNH", weights, at["attention/value"][:, :, 0])
+    np.testing.assert_allclose(at["attention/mixed"], mixed, atol=1e-5)
+    out = np.einsum("BTNH,NHD->BTD", mixed, own["out"]["kernel"])
+    np.testing.assert_allclose(at["attention/output"], out, atol=1e-5)
+    x = at["ffn/input"]
+    for name in ("gate", "up"):
+        hidden = x @ network[name]["kernel"] + network[name]["bias"]
+        np.testing.assert_allclose(at[f"ffn/{name}"], hidden, atol=1e-5)
+    active = at["ffn/gate"] / (1 + np.exp(-at["ffn/gate"]))
+    np.testing.assert_allclose(at["ffn/activation"], active, atol=1e-5)
+    out = (active * at["ffn/up"]) @ network["down"]["kernel"] + network["down"]["bias"]
+    np.testing.assert_allclose(at["ffn/output"], out, atol=1e-5)
+    logits = at["final_norm"] @ np.asarray(drawn(spec)["params"]["embedding"]["table"]).T
+    np.testing.assert_allclose(at["logits"], logits, atol=1e-5)
 
 
 def test_the_values_are_those_of_the_formula(key):
@@ -107,7 +198,13 @@ def test_a_scan_returns_what_the_loop_returns(key, name):
 
 @pytest.mark.parametrize(
     "name",
-    ["grouped", *(pytest.param(x, marks=pytest.mark.slow) for x in ("pre", "scanned", "t5"))],
+    [
+        "grouped",
+        *(
+            pytest.param(x, marks=pytest.mark.slow)
+            for x in ("pre", "branch", "scanned", "t5", "latent", "linear", "deepnorm", "one_norm")
+        ),
+    ],
 )
 def test_null_asking_moves_no_bit_of_the_logits(key, name):
     """By the compiler that users have, since it is the one who might fuse otherwise."""
@@ -125,7 +222,7 @@ def test_null_not_asking_computes_no_weights(key):
     model = build(changed(rematerialize="everything"))
     plain, asked = (
         str(jax.make_jaxpr(lambda v, n=names: model.apply(v, tokens, intermediates=n))(variables))
-        for names in ((), ("layer_0/attention/weights",))
+        for names in ((), ("layer_0/attention/scores",))
     )
     assert len(asked) > len(plain)
     assert plain == str(jax.make_jaxpr(lambda v: model.apply(v, tokens))(variables))
@@ -154,11 +251,22 @@ def test_with_a_cache_the_weights_are_over_its_slots(key):
         drawn(spec),
         tokens_of(key),
         cache=cache,
-        intermediates=("decoder/layer_1/*weights",),
+        intermediates=("decoder/layer_1/*attention/*",),
         **needed(spec, key),
     )
-    shapes = [value.shape[-2:] for value in out.intermediates.values()]
-    assert shapes == [(T, 9), (T, S)]
+    shapes = {
+        name.removeprefix("decoder/layer_1/"): value.shape
+        for name, value in out.intermediates.items()
+    }
+    for name in ("scores", "weights"):
+        assert shapes[f"attention/{name}"] == (B, N, T, 9)
+        assert shapes[f"cross_attention/{name}"] == (B, N, T, S)
+    assert shapes["attention/key_normed"] == (B, T, 1, D // N)
+    assert shapes["cross_attention/key"] == (B, S, 1, D // N)
+    with pytest.raises(ValueError, match="because the cache has the keys and values of the memory"):
+        build(spec).apply(
+            drawn(spec), tokens_of(key), cache=out.cache, intermediates=("*/cross_attention/key",)
+        )
     # A call without a source has no values of the encoder.
     with pytest.raises(ValueError, match="'encoder/\\*' matches nothing"):
         build(spec).apply(
@@ -174,7 +282,13 @@ def test_with_a_cache_the_weights_are_over_its_slots(key):
         (BASE, "embedded", "must be a sequence of names, got 'embedded'"),
         (changed(attention=LinearAttention()), ("*weights",), "linear attention has no weights"),
         (changed(position=Shaw()), ("layer_0/attention/weights",), "Shaw's relative positions"),
+        (changed(position=Shaw()), ("*scores",), "Shaw's relative positions returns no weights"),
         (changed(sublayers="parallel"), ("layer_0/attention/stream",), "matches nothing"),
+        (BASE, ("*/query_normed",), "because queries and keys have no norm; leave it out"),
+        (BASE, ("*/key_turned",), "position.kind 'sinusoidal' turns no queries and keys"),
+        (BASE, ("layer_0/ffn/gate",), "because ffn 'gelu' has no gate"),
+        (changed(ffn="glu"), ("layer_0/ffn/hidden",), "because ffn 'glu' has a gate and an up"),
+        (changed(head=Embedder()), ("logits",), "because the head has no scores"),
     ],
 )
 def test_error_names_that_are_not_there(key, spec, names, message):

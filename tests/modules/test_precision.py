@@ -112,8 +112,11 @@ def test_live_each_part_has_its_own_type(part):
     }  # fmt: skip
     expected = {
         "stream": stream,
-        "attention": {"layer_0/attention/weights"},
-        "ffn": {"layer_0/ffn/activation"},
+        "attention": {
+            f"layer_0/attention/{name}"
+            for name in ("query", "key", "value", "scores", "weights", "mixed")
+        },
+        "ffn": {"layer_0/ffn/hidden", "layer_0/ffn/activation"},
         "head": {"logits"},
     }
     assert rounded == expected[part]
