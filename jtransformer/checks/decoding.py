@@ -37,7 +37,10 @@ def _even(
     rows, T = tokens.shape
     first = decoding.first or decoding.step
     cuts = [("one by one", [shortest, *range(shortest + 1, T + 1)])]
-    cuts += [(f"cut at {cut}", [cut, T]) for cut in range(shortest, T)]
+    if decoding.most is None:
+        cuts += [(f"cut at {cut}", [cut, T]) for cut in range(shortest, T)]
+    elif decoding.most > 1:
+        cuts.append((f"{decoding.most} at a time", [*range(decoding.most, T, decoding.most), T]))
     for name, ends in cuts:
         cache, found, begin = decoding.start(rows, T), [], 0
         for end in ends:

@@ -68,10 +68,20 @@ def compared(moved: np.ndarray, expected: np.ndarray, what: str = "token") -> Fi
 
 
 def by_perturbation(subject: Subject) -> Finding:
-    """Changes every token and compares what moves with the stacked masks."""
+    """Changes every token and compares what moves with the stacked masks.
+
+    A change may be felt and yet be less than the last digit of a logit; where derivatives say so,
+    it counts as felt.
+    """
     tokens = subject.tokens(1)
     moved = moved_by(subject.apply, tokens, subject.vocabulary, subject.reach)
-    return compared(moved, subject.reach)
+    faint = subject.reach & ~moved
+    call, lookup = subject.with_embeddings, subject.lookup
+    if not faint.any() or subject.parameters is None or call is None or lookup is None:
+        return compared(moved, subject.reach)
+    slopes = sizes_of_slopes(subject, call, lookup(subject.parameters, jnp.asarray(tokens)))
+    found = compared(moved | (faint & (slopes > 0)), subject.reach)
+    return found._replace(detail=f"{found.detail}; {int(faint.sum())} below the last digit")
 
 
 def by_gradient(subject: Subject) -> Finding:

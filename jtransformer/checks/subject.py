@@ -23,12 +23,14 @@ class Decoding(NamedTuple):
             ragged, `(cache, tokens, valid)`, which stores what is valid alone.
         first: The same for the first call; None is `step`.
         ragged: Whether the calls take `valid`.
+        most: Tokens that a call takes at most; None is any number.
     """
 
     start: Call
     step: Call
     first: Call | None = None
     ragged: bool = False
+    most: int | None = None
 
 
 class Source(NamedTuple):
