@@ -21,6 +21,7 @@ example: jtransformer train --config experiments/norm_and_ffn/config.py --workdi
 """
 
 import contextlib
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +65,10 @@ def run(argv: list[str]) -> int:
 
     from jtransformer.training import Hooks, Interrupted, Trainer, is_first
 
+    reached = _Reached(spec, files)
+
     def show(_: RunSpec, row: dict[str, Any]) -> None:
-        reached = _reached(spec, files, row["tokens_per_second"])
-        print(_line(row, spec.loss_unit) + reached, flush=True)
+        print(_line(row, spec.loss_unit) + reached(row["tokens_per_second"]), flush=True)
 
     with stop_requests() as should_stop:
         hooks = Hooks(
@@ -86,8 +88,7 @@ def run(argv: list[str]) -> int:
         except Interrupted as stop:
             say(f"jtransformer train: {stop}")
             return REQUEUE
-    reached = _reached(spec, files, status["timing"]["tokens_per_second"])
-    print(_summary(status, spec.loss_unit) + reached)
+    print(_summary(status, spec.loss_unit) + reached(status["timing"]["tokens_per_second"]))
     return 0
 
 
@@ -111,17 +112,31 @@ def _line(row: dict[str, Any], unit: str) -> str:
     )
 
 
-def _reached(spec: RunSpec, files: records.RunFiles, tokens_per_second: float) -> str:
+class _Reached:
     """Says which part of its chips' peak a run reached; nothing where the peak is not known."""
-    from jtransformer.training import Execution
 
-    # A run that was over before may have been trained elsewhere.
-    recorded = records.read_object(files.environment)
-    if recorded is None:
-        return ""
-    kind, devices = recorded["device_kind"], Execution.from_label(recorded["mode"]).all_devices
-    share = accounting.utilisation(spec, tokens_per_second, device_kind=kind, devices=devices)
-    return "" if share is None else f", {share:.1%} of the peak of {devices} {kind}"
+    def __init__(self, spec: RunSpec, files: records.RunFiles):
+        self._spec, self._files = spec, files
+
+    def __call__(self, tokens_per_second: float) -> str:
+        if self._devices is None:
+            return ""
+        kind, devices = self._devices
+        share = accounting.utilisation(
+            self._spec, tokens_per_second, device_kind=kind, devices=devices
+        )
+        return "" if share is None else f", {share:.1%} of the peak of {devices} {kind}"
+
+    @functools.cached_property
+    def _devices(self) -> tuple[str, int] | None:
+        """The kind and the number of the run's devices, read once, when it has begun."""
+        from jtransformer.training import Execution
+
+        # A run that was over before may have been trained elsewhere.
+        recorded = records.read_object(self._files.environment)
+        if recorded is None:
+            return None
+        return recorded["device_kind"], Execution.from_label(recorded["mode"]).all_devices
 
 
 def _summary(status: dict[str, Any], unit: str) -> str:

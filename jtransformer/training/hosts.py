@@ -90,24 +90,28 @@ class Agreed:
 
     def __init__(self, ask: Callable[[], bool]):
         self._ask = ask
+        self._some = _Some() if jax.process_count() > 1 else None
         self._pending: collections.deque[jax.Array] = collections.deque()
 
     def __call__(self) -> bool:
         """Whether any process said yes: now where there is one, `LAG` calls ago among several."""
-        if jax.process_count() == 1:
+        if self._some is None:
             return self._ask()
-        self._pending.append(in_turn(_some(self._ask())))
+        self._pending.append(in_turn(self._some(self._ask())))
         return len(self._pending) > LAG and bool(self._pending.popleft().addressable_data(0))
 
 
-def _some(flag: bool) -> jax.Array:
-    """Begins to find out whether any process has a flag."""
-    one_each = {device.process_index: device for device in jax.devices()}
-    mesh = Mesh(np.array([one_each[number] for number in sorted(one_each)]), ("process",))
-    flags = jax.make_array_from_process_local_data(
-        NamedSharding(mesh, PartitionSpec("process")), np.array([flag])
-    )
-    return jax.jit(_any, out_shardings=NamedSharding(mesh, PartitionSpec()))(flags)
+class _Some:
+    """Begins to find out whether any process has a flag; made once, since it is asked each step."""
+
+    def __init__(self):
+        one_each = {device.process_index: device for device in jax.devices()}
+        mesh = Mesh(np.array([one_each[number] for number in sorted(one_each)]), ("process",))
+        self._place = NamedSharding(mesh, PartitionSpec("process"))
+        self._any = jax.jit(_any, out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+    def __call__(self, flag: bool) -> jax.Array:
+        return self._any(jax.make_array_from_process_local_data(self._place, np.array([flag])))
 
 
 def _any(flags: jax.Array) -> jax.Array:

@@ -16,7 +16,7 @@ from jtransformer import records
 from jtransformer.data import Share
 from jtransformer.spec import Layout
 from jtransformer.training import Checkpoints
-from jtransformer.training.hosts import Agreed, is_first, said_by_all, share_of, told, whole
+from jtransformer.training.hosts import Agreed, _Some, is_first, said_by_all, share_of, told, whole
 from jtransformer.training.mesh import arrange
 
 RNG = np.random.default_rng(0)
@@ -119,6 +119,12 @@ def test_a_process_by_itself_meets_nobody():
     np.testing.assert_array_equal(whole(jax.numpy.arange(3)), [0, 1, 2])
     alone = arrange(Layout(fsdp=1))
     assert share_of(None) == share_of(alone, microbatches=4) == Share()
+
+
+def test_a_question_of_every_step_is_one_program():
+    some = _Some()
+    assert [bool(some(flag)) for flag in (False, True, False)] == [False, True, False]
+    assert some._any._cache_size() == 1
 
 
 @pytest.fixture(scope="module")
