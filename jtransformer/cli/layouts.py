@@ -5,12 +5,8 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from jtransformer.spec import Layout, SpecError, nearest
-
-SPREAD = ("mesh", "pmap")
-"""The modes in which one run is computed by several devices."""
-ALONE = ("loop", *SPREAD)
-"""The modes for a run by itself."""
+from jtransformer.spec import DIVIDING_MODES, Layout, SpecError, nearest
+from jtransformer.sweep.launch import TURNS
 
 
 class AskedSpread(NamedTuple):
@@ -46,16 +42,21 @@ def read_spread(values: flags.FlagValues, own: Layout | None) -> AskedSpread:
         raise SpecError("--mode", "is empty; write a mode, or leave it out.")
     if values.mesh is not None:
         given = read_mesh(values.mesh)
-        if mode not in (None, *SPREAD):
+        if mode not in (None, *DIVIDING_MODES):
             raise SpecError(
                 "--mesh",
-                f"= {values.mesh!r} has no meaning for --mode {mode}; use {' or '.join(SPREAD)}.",
+                f"= {values.mesh!r} has no meaning for --mode {mode}; use "
+                f"{' or '.join(DIVIDING_MODES)}.",
             )
     layout = given or own
-    if layout is None or mode not in (None, *SPREAD):
+    if layout is None or mode not in (None, *DIVIDING_MODES):
         return AskedSpread(mode)
-    if mode == "pmap":
-        _ = layout.replicas  # Refuses what is more than that, before any work starts.
+    if mode == "pmap" and layout.replicas is None:
+        raise SpecError(
+            "--mesh",
+            f"= {layout.label!r} is not for --mode pmap, which divides rows alone; use "
+            f"data={layout.devices}, or --mode mesh.",
+        )
     return AskedSpread(mode or "mesh", layout)
 
 
@@ -105,8 +106,8 @@ def execution_of(spread: AskedSpread) -> Any:
     from jtransformer.training import LOOP, Execution
 
     mode = spread.mode or ("loop" if jax.process_count() == 1 else "mesh")
-    if mode not in ALONE:
-        raise SpecError("--mode", f"= {mode!r} is not for one run; {nearest(mode, ALONE)}.")
+    if mode not in TURNS:
+        raise SpecError("--mode", f"= {mode!r} is not for one run; {nearest(mode, TURNS)}.")
     if mode != "mesh" and jax.process_count() > 1:
         raise SpecError(
             "--mode",

@@ -47,7 +47,6 @@ from jtransformer.cli.arguments import parse, read_experiment
 from jtransformer.cli.corpora import Corpora
 from jtransformer.cli.finished import is_finished, show_finished
 from jtransformer.cli.launch_flags import Workers, launch_flags, read_workers, spread_by
-from jtransformer.cli.layouts import SPREAD
 from jtransformer.cli.main import FAILED_RUN, REQUEUE
 from jtransformer.cli.plan_tables import print_plan
 from jtransformer.cli.planning import continued, read_plan
@@ -63,7 +62,7 @@ from jtransformer.cli.report import show
 from jtransformer.cli.supervision import LaunchError, supervise
 from jtransformer.cli.track import tracker_directory
 from jtransformer.cli.worker import train_here
-from jtransformer.spec import SpecError, to_tree
+from jtransformer.spec import DIVIDING_MODES, SpecError, to_tree
 from jtransformer.sweep import (
     Cell,
     PairingError,
@@ -163,7 +162,7 @@ def _job(plan: Plan, about: dict[str, Any], workdir: Path, workers: Workers) -> 
     # Elsewhere than here, each worker compares its own environment.
     if _todo(job) and workers.launcher is None and not workers.launch.accept_environment:
         _check_environment(job)
-    if workers.launcher is None and workers.launch.mode in SPREAD:
+    if workers.launcher is None and workers.launch.mode in DIVIDING_MODES:
         _check_layout(job)
     return job
 

@@ -6,7 +6,7 @@ from jtransformer.spec.data import Bytes, Characters, DataSpec, TokenizerFile, T
 from jtransformer.spec.errors import SpecError, nearest
 from jtransformer.spec.heads import Classifier, Embedder, Tagger, TokenHead
 from jtransformer.spec.identity import fingerprint, identity_tree
-from jtransformer.spec.layout import MESH_AXES, Layout
+from jtransformer.spec.layout import DIVIDING_MODES, MESH_AXES, Layout
 from jtransformer.spec.model import GATED_FFNS, ModelSpec
 from jtransformer.spec.norms import DynamicTanh, LayerNorm, RMSNorm, ScaleNorm
 from jtransformer.spec.objectives import (
@@ -76,6 +76,7 @@ from jtransformer.spec.tree import (
 )
 
 __all__ = [
+    "DIVIDING_MODES",
     "presets",
     "FLOAT_BYTES",
     "Precision",

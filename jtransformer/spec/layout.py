@@ -18,6 +18,8 @@ from jtransformer.spec.fields import Checked, check, number
 
 MESH_AXES = ("data", "fsdp", "tensor", "sequence")
 """The axes of every mesh, in their order; those that are not used have size 1."""
+DIVIDING_MODES = ("mesh", "pmap")
+"""The modes of execution in which one run is computed by several devices."""
 _WORDS = {"true": True, "false": False}
 
 
@@ -90,19 +92,9 @@ class Layout(Checked):
         return self.data * self.fsdp
 
     @property
-    def replicas(self) -> int:
-        """How many devices have all of a run but its rows.
-
-        Raises:
-            SpecError: If anything but rows is divided.
-        """
-        if self != Layout(data=self.data):
-            raise SpecError(
-                "--mesh",
-                f"= {self.label!r} is not for --mode pmap, which divides rows alone; use "
-                f"data={self.devices}, or --mode mesh.",
-            )
-        return self.data
+    def replicas(self) -> int | None:
+        """How many devices have all of a run but its rows; None where more is divided."""
+        return self.data if self == Layout(data=self.data) else None
 
     @property
     def label(self) -> str:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from jtransformer import records
-from jtransformer.spec import SpecError, nearest
+from jtransformer.spec import DIVIDING_MODES, SpecError, nearest
 from jtransformer.sweep.ledger import LEASE_SECONDS
 
-MODES = ("auto", "loop", "vmap", "map", "spread", "mesh", "pmap")
+MODES = ("auto", "loop", "vmap", "map", "spread", *DIVIDING_MODES)
 """Those of `training.Execution`, and the fastest of them."""
-TURNS = ("loop", "mesh", "pmap")
+TURNS = ("loop", *DIVIDING_MODES)
 """The modes in which runs are trained one after another."""
 
 
@@ -59,7 +59,7 @@ class Launch:
                 f"= {self.runs_at_once} has no meaning for --mode {self.mode}, which trains one "
                 "run at a time; use vmap, map or spread.",
             )
-        if self.mode in ("mesh", "pmap") and self.steps_per_dispatch not in (None, 1):
+        if self.mode in DIVIDING_MODES and self.steps_per_dispatch not in (None, 1):
             raise SpecError(
                 "--steps_per_dispatch",
                 f"= {self.steps_per_dispatch} has no meaning for --mode {self.mode}, in which an "

@@ -4,7 +4,7 @@ import dataclasses
 import re
 from typing import Any, Literal, get_args
 
-from jtransformer.spec import Layout, SpecError
+from jtransformer.spec import DIVIDING_MODES, Layout, SpecError
 
 Mode = Literal["loop", "vmap", "map", "spread", "mesh", "pmap"]
 MODES: tuple[str, ...] = get_args(Mode)
@@ -75,7 +75,7 @@ class Execution:
                 f"= {self.devices} has no meaning for mode {self.mode!r}; use 'spread', 'pmap', "
                 "or a layout.",
             )
-        if self.mode in ("mesh", "pmap") and self.steps_per_dispatch > 1:
+        if self.mode in DIVIDING_MODES and self.steps_per_dispatch > 1:
             raise SpecError(
                 "steps_per_dispatch",
                 f"= {self.steps_per_dispatch} has no meaning for mode {self.mode!r}, in which an "
@@ -152,7 +152,15 @@ class Execution:
         if mode == "mesh":
             return cls(mode="mesh", layout=Layout(fsdp=devices) if layout is None else layout)
         assert mode == "pmap"
-        return cls(mode="pmap", devices=devices if layout is None else layout.replicas)
+        replicas = devices if layout is None else layout.replicas
+        if replicas is None:
+            assert layout is not None
+            raise SpecError(
+                "layout",
+                f"= {layout.label!r} divides more than rows, which is all that mode 'pmap' does; "
+                f"use data={layout.devices}, or mode 'mesh'.",
+            )
+        return cls(mode="pmap", devices=replicas)
 
 
 LOOP = Execution()

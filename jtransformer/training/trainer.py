@@ -10,7 +10,7 @@ import jax
 
 from jtransformer import data, records
 from jtransformer.data.vocabularies import check_vocabularies
-from jtransformer.spec import DataSpec, Layout, RunSpec, SpecError, fingerprint
+from jtransformer.spec import DIVIDING_MODES, DataSpec, Layout, RunSpec, SpecError, fingerprint
 from jtransformer.spec.objectives import Objective
 from jtransformer.training import hosts
 from jtransformer.training.choice import (
@@ -125,7 +125,7 @@ class Trainer:
         Raises:
             SpecError: If what is asked for has no meaning, or the text cannot be used.
         """
-        if wish.mode in ("mesh", "pmap"):
+        if wish.mode in DIVIDING_MODES:
             choice = choose_over_devices(wish, jax.device_count())
             self.check(spec, choice.execution)
             return choice

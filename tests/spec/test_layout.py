@@ -39,6 +39,12 @@ def test_the_devices_are_the_product_of_the_axes():
     assert layout.devices == 120 and layout.row_parts == 6
 
 
+def test_replicas_have_all_but_their_rows():
+    assert Layout().replicas == 1 and Layout(data=4).replicas == 4
+    others = Layout(fsdp=2), Layout(data=2, sequence=2), Layout(data=2, shard_optimizer=True)
+    assert [layout.replicas for layout in others] == [None] * 3
+
+
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_is_no_layout_is_refused(text):
     with pytest.raises(SpecError, match=REFUSED[text]):
