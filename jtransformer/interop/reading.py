@@ -168,23 +168,31 @@ class ConfigReader:
             raise SpecError(name, f"is missing in {self.where}; add it.")
         return default
 
-    def integer(self, name: str, default: Any = MISSING) -> Any:
-        """Returns an integer; null is the default, which may be None."""
-        return self._typed(name, default, numbers.Integral, "an integer")
+    def integer(self, name: str, default: Any = MISSING, *, null: Any = MISSING) -> Any:
+        """Returns an integer.
 
-    def number(self, name: str, default: Any = MISSING) -> Any:
-        """Returns a number; null is the default, which may be None."""
-        found = self._typed(name, default, numbers.Real, "a number")
+        Args:
+            name: The field.
+            default: Where it is left out; it may be None. Without one it must be there.
+            null: What null stands for; without it the default.
+        """
+        return self._typed(name, default, null, numbers.Integral, "an integer")
+
+    def number(self, name: str, default: Any = MISSING, *, null: Any = MISSING) -> Any:
+        """Returns a number; the arguments are those of `integer`."""
+        found = self._typed(name, default, null, numbers.Real, "a number")
         return found if found is None else float(found)
 
     def flag(self, name: str, default: Any = MISSING) -> bool:
         """Returns true or false."""
-        return self._typed(name, default, bool, "true or false")
+        return self._typed(name, default, MISSING, bool, "true or false")
 
-    def _typed(self, name: str, default: Any, kind: type, words: str) -> Any:
+    def _typed(self, name: str, default: Any, null: Any, kind: type, words: str) -> Any:
         value = self.raw(name, default)
-        if value is None and default is not MISSING:
-            return default
+        if value is None:
+            value = default if null is MISSING else null
+            if value is None:
+                return None
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise self.refusal(name, f"must be {words}")
         return value

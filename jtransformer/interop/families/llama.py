@@ -9,11 +9,11 @@ from typing import Any
 
 from jtransformer.interop.expressing import of_kind
 from jtransformer.interop.family import Family
-from jtransformer.interop.reading import TRAINING, ConfigReader
+from jtransformer.interop.reading import ConfigReader
 from jtransformer.interop.rotary import read_rope, write_rope
-from jtransformer.interop.rules import Rule, dense, norm, qkv, table
+from jtransformer.interop.rules import Rule, dense, norm, qkv, scale, table
 from jtransformer.interop.words import GATES, word_of
-from jtransformer.spec import Dropout, ModelSpec, RMSNorm, Rope, TokenHead
+from jtransformer.spec import DotProduct, Dropout, ModelSpec, RMSNorm, Rope, TokenHead
 
 
 def read(config: ConfigReader) -> ModelSpec:
@@ -21,26 +21,38 @@ def read(config: ConfigReader) -> ModelSpec:
     bias = config.flag("attention_bias", default=False)
     return ModelSpec(
         vocabulary=config.integer("vocab_size", default=32_000),
-        width=config.integer("hidden_size", default=4096),
-        layers=config.integer("num_hidden_layers", default=32),
-        heads=config.integer("num_attention_heads", default=32),
         key_value_heads=config.integer("num_key_value_heads", default=None),
         head_width=config.integer("head_dim", default=None),
         qkv_bias=bias,
         attention_out_bias=bias,
-        ffn=config.choice("hidden_act", GATES, default="silu"),
         ffn_width=config.integer("intermediate_size", default=11_008),
         ffn_bias=config.flag("mlp_bias", default=False),
-        norm=RMSNorm(epsilon=config.number("rms_norm_eps", default=1e-6)),
-        position=read_rope(config),
-        head=TokenHead(tied=config.flag("tie_word_embeddings", default=False)),
-        dropout=Dropout(attention=config.number("attention_dropout", default=0.0)),
-        initialization="bert",
+        **read_shared(config),
     )
+
+
+def read_shared(config: ConfigReader) -> dict[str, Any]:
+    """Reads the settings of a spec whose fields and defaults Llama and its kin have in common."""
+    return {
+        "width": config.integer("hidden_size", default=4096),
+        "layers": config.integer("num_hidden_layers", default=32),
+        "heads": config.integer("num_attention_heads", default=32),
+        "ffn": config.choice("hidden_act", GATES, default="silu"),
+        "norm": RMSNorm(epsilon=config.number("rms_norm_eps", default=1e-6)),
+        "position": read_rope(config),
+        "head": TokenHead(tied=config.flag("tie_word_embeddings", default=False)),
+        "dropout": Dropout(attention=config.number("attention_dropout", default=0.0)),
+        "initialization": "bert",
+    }
 
 
 def write(spec: ModelSpec) -> dict[str, Any]:
     """Writes the config."""
+    return write_shared(spec) | {"attention_bias": spec.qkv_bias, "mlp_bias": spec.ffn_bias}
+
+
+def write_shared(spec: ModelSpec) -> dict[str, Any]:
+    """Writes the fields that Llama and its kin have in common."""
     return {
         "vocab_size": spec.vocabulary,
         "hidden_size": spec.width,
@@ -48,10 +60,8 @@ def write(spec: ModelSpec) -> dict[str, Any]:
         "num_attention_heads": spec.heads,
         "num_key_value_heads": spec.K,
         "head_dim": spec.H,
-        "attention_bias": spec.qkv_bias,
         "hidden_act": word_of(GATES, spec),
         "intermediate_size": spec.ffn_width,
-        "mlp_bias": spec.ffn_bias,
         "rms_norm_eps": of_kind(spec, "norm", RMSNorm).epsilon,
         "tie_word_embeddings": of_kind(spec, "head", TokenHead).tied,
         "attention_dropout": spec.dropout.attention,
@@ -59,14 +69,17 @@ def write(spec: ModelSpec) -> dict[str, Any]:
 
 
 def rules(spec: ModelSpec) -> Iterator[Rule]:
-    """Maps the parameters."""
+    """Maps the parameters, norms of queries and keys included where the spec has them."""
     tied = isinstance(spec.head, TokenHead) and spec.head.tied
+    has_norms = isinstance(spec.attention, DotProduct) and spec.attention.query_key_norm != "none"
     yield table("model.embed_tokens", "embedding", copies=("lm_head",) if tied else ())
     for layer in range(spec.layers):
         theirs, ours = f"model.layers.{layer}", f"layer_{layer}"
         yield from norm(spec, f"{theirs}.input_layernorm", f"{ours}/attention_norm_in")
         for letter, name in zip("qkv", qkv(f"{ours}/attention"), strict=True):
             yield from dense(f"{theirs}.self_attn.{letter}_proj", name, bias=spec.qkv_bias)
+            if has_norms and letter != "v":
+                yield scale(f"{theirs}.self_attn.{letter}_norm", f"{name}_norm")
         yield from dense(
             f"{theirs}.self_attn.o_proj",
             f"{ours}/attention/out",
@@ -81,6 +94,9 @@ def rules(spec: ModelSpec) -> Iterator[Rule]:
         yield from dense("lm_head", "head", bias=False)
 
 
+FREQUENCIES = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"
+"""Stored by old versions, and computed here."""
+
 LLAMA = Family(
     name="llama",
     model_types=("llama",),
@@ -89,10 +105,9 @@ LLAMA = Family(
     write=write,
     rules=rules,
     irrelevant={
-        "max_position_embeddings": "bounds no rotary position",
-        "pretraining_tp": TRAINING,
+        "pretraining_tp": "computes the same in pieces",
     },
-    buffers=(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",),
+    buffers=(FREQUENCIES,),
     prefix="model.",
 )
 """Llama."""
