@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import jtransformer
 from jtransformer import records
+from jtransformer.cli.platforms import spare_missing_tpu
 from jtransformer.cli.stopping import Stopped, stops_at_once
 from jtransformer.spec import SpecError, nearest
 
@@ -20,6 +21,7 @@ COMMANDS = {
     "count": "say how many parameters, operations and bytes a model has",
     "compile": "say whether a run fits devices that are not here, and how fast it would be",
     "probe": "measure a model inside, layer by layer: a run, or a config at its initial values",
+    "check": "judge a model by what must hold for every Transformer: a config, a run or a preset",
     "reproduce": "train a run again from its directory alone and compare every figure",
     "track": "show runs in TensorBoard or Weights & Biases; again to add what is new",
     "status": "say what a work directory holds and what is missing",
@@ -53,6 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     if any(flag in ("--help", "-h") for flag in rest):
         return _guarded(name, lambda: _print((command.__doc__ or "").strip()))
     quiet_libraries()
+    spare_missing_tpu(os.environ)
     return _guarded(name, lambda: command.run(rest))
 
 
