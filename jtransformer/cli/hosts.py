@@ -8,10 +8,8 @@ process that a scheduler started among others there is a parent as well, of that
 import contextlib
 import json
 import os
-import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,40 +18,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from absl import flags
-
 from jtransformer import records
+from jtransformer.cli.joins import FLAGS, Join, await_first, without
 from jtransformer.cli.main import FAILED_RUN, REQUEUE, USER_ERROR
 from jtransformer.cli.progress import say
 from jtransformer.cli.stopping import Stopped, stop_requests
 from jtransformer.spec import SpecError
-from jtransformer.sweep.launchers.local import visible_gpus
 
-AUTO = "auto"
-LOOPBACK = "127.0.0.1"
-FLAGS = ("processes", "distributed")
 POLL_SECONDS = 0.05
 ASK_AGAIN_SECONDS = 1.0
 """How often processes are asked to stop: one that has not begun to train does not hear it."""
-START_SECONDS = 300
-"""How long processes wait for the last one to come; a scheduler may start it later."""
 CONTINUE = "run the same command to continue from the newest checkpoint"
-
-
-class Join(NamedTuple):
-    """How a process comes to the others; what a scheduler knows is None.
-
-    Attributes:
-        address: Host and port of the first one.
-        processes: How many there are.
-        process: Number of this one.
-        devices: Numbers of the GPUs that are its own.
-    """
-
-    address: str | None = None
-    processes: int | None = None
-    process: int | None = None
-    devices: list[int] | None = None
 
 
 class Child(NamedTuple):
@@ -72,37 +47,6 @@ class Child(NamedTuple):
         return "the process" if number is None else f"process {number} of {count}"
 
 
-def define_flags() -> flags.FlagValues:
-    """Returns the flags that say which processes train, not yet read."""
-    values = flags.FlagValues()
-    flags.DEFINE_integer("processes", 1, "processes", flag_values=values)
-    flags.DEFINE_string("distributed", None, "distributed", flag_values=values)
-    return values
-
-
-def read_joins(values: flags.FlagValues) -> list[Join]:
-    """Returns the processes to start; none where this one trains by itself.
-
-    Raises:
-        SpecError: If the flags make no sense.
-    """
-    if values.processes < 1:
-        raise SpecError("--processes", f"must be at least 1, got {values.processes}.")
-    if values.distributed is not None:
-        if values.processes > 1:
-            raise SpecError(
-                "--distributed",
-                f"joins one process to others, and --processes {values.processes} starts several; "
-                "leave one of them out.",
-            )
-        return [_joined(values.distributed)]
-    if values.processes == 1:
-        return []
-    address = f"{LOOPBACK}:{_free_port()}"
-    own = _gpus(values.processes)
-    return [Join(address, values.processes, place, own[place]) for place in range(values.processes)]
-
-
 def lead(joins: list[Join], argv: list[str], threads: int | None) -> int:
     """Starts processes that train a run, and follows them until it is over.
 
@@ -115,10 +59,12 @@ def lead(joins: list[Join], argv: list[str], threads: int | None) -> int:
         0; 1 if one failed or was lost; 75 if they were asked to stop, and have saved.
 
     Raises:
-        SpecError: If one found a mistake in the input.
+        SpecError: If one found a mistake in the input, or no first process to join.
         Stopped: If they were asked to stop before all of them had come.
     """
-    own = list(_without(FLAGS, argv))
+    if len(joins) == 1:
+        await_first(joins[0])
+    own = list(without(FLAGS, argv))
     environment = dict(os.environ)
     if len(joins) > 1:
         records.use_cpu_threads(threads or max(1, records.cpu_threads() // len(joins)), environment)
@@ -171,7 +117,10 @@ def _report(child: Child) -> int:
     if sentence:
         end = f"failed: {sentence}"
     elif code == -signal.SIGABRT and not (child.folder / "begun").exists():
-        end = f"waited {START_SECONDS} s and not all of the others came; start all of them again."
+        end = (
+            f"waited {child.join.seconds} s and not all of the others came; start all of them "
+            "again, or wait longer by --coordinator_timeout."
+        )
     else:
         what = "ended with exit code" if code > 0 else "was ended by"
         what += f" {code if code > 0 else signal.Signals(-code).name}"
@@ -213,75 +162,6 @@ def _scratch() -> Iterator[Path]:
     finally:
         if not (folder / "kept").exists():
             shutil.rmtree(folder)
-
-
-def _joined(text: str) -> Join:
-    """Reads `--distributed`."""
-    if text == AUTO:
-        return Join()
-    match = re.fullmatch(r"([^,\s]+:(\d{1,5})),(\d{1,9}),(\d{1,9})", text, re.ASCII)
-    if match is None:
-        raise SpecError(
-            "--distributed",
-            f"must be {AUTO}, or HOST:PORT,N,I as in 10.0.0.1:1234,4,0 for the first of four, "
-            f"got {text!r}.",
-        )
-    address, port, processes, process = match[1], *map(int, match.group(2, 3, 4))
-    if not 0 < port < 2**16:
-        raise SpecError("--distributed", f"= {text!r} has the port {port}; use one of 1 to 65535.")
-    if process >= processes:
-        raise SpecError(
-            "--distributed",
-            f"= {text!r} is process {process} of {processes}; they are numbered from 0.",
-        )
-    if process == 0 and not _is_free(port):
-        raise SpecError(
-            "--distributed",
-            f"= {text!r} has a port that is in use; give the host of process 0, with a port that "
-            "is free there.",
-        )
-    return Join(address, processes, process)
-
-
-def _is_free(port: int) -> bool:
-    """Whether process 0 can listen there; where it cannot, JAX 0.12 ends it from C++."""
-    try:
-        socket.create_server(("", port)).close()
-    except OSError:
-        return False
-    return True
-
-
-def _gpus(processes: int) -> list[list[int] | None]:
-    """Deals the GPUs of this host to processes; None each where there are none to deal."""
-    found = visible_gpus(os.environ)
-    if not found or os.environ.get("JAX_PLATFORMS") == "cpu":
-        return [None] * processes
-    if len(found) % processes:
-        raise SpecError(
-            "--processes",
-            f"= {processes} do not divide the {len(found)} GPUs of this host; use as many "
-            "processes as there are GPUs.",
-        )
-    each = len(found) // processes
-    return [list(range(place * each, (place + 1) * each)) for place in range(processes)]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return probe.getsockname()[1]
-
-
-def _without(names: tuple[str, ...], argv: list[str]) -> Iterator[str]:
-    """Leaves flags out of a command line, with their values."""
-    words = iter(argv)
-    for word in words:
-        name, equals, _ = word.lstrip("-").partition("=")
-        if not word.startswith("-") or name not in names:
-            yield word
-        elif not equals:
-            next(words, None)
 
 
 def _read(path: Path) -> Any:

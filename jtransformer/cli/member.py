@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 
 from jtransformer import records
-from jtransformer.cli.hosts import AUTO, LOOPBACK, START_SECONDS, Join
+from jtransformer.cli.joins import AUTO, LOOPBACK, Join
 from jtransformer.cli.main import FAILED_RUN, REQUEUE, outcome, quiet_libraries
 from jtransformer.spec import SpecError
 
@@ -89,7 +89,7 @@ def _join(join: Join) -> None:
             local_device_ids=join.devices,
             cluster_detection_method=None if join.address is None else "deactivate",
             coordinator_bind_address=join.address if _is_local(join) else None,
-            initialization_timeout=START_SECONDS,
+            initialization_timeout=join.seconds,
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
             shutdown_timeout_seconds=END_SECONDS,
         )

@@ -13,6 +13,9 @@ usage: jtransformer train --config FILE --workdir DIR [--config.PATH=VALUE ...] 
   --distributed WHERE    be one of several processes that are started apart, and train together:
                          auto, where Slurm or a TPU knows the others (srun jtransformer train …), or
                          HOST:PORT,N,I, process I of N and the address of the first, process 0
+  --coordinator_timeout SECONDS
+                         how long processes wait for one another at the start (120); one that finds
+                         no process 0 says so then
 
 With several processes every process of the run is given the same command, the work directory is one
 that all of them reach, and what is written there is the same as by one process.
@@ -26,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from jtransformer import accounting, records
-from jtransformer.cli import hosts
+from jtransformer.cli import hosts, joins
 from jtransformer.cli.allocation import reuse_memory
 from jtransformer.cli.arguments import parse, read_experiment
 from jtransformer.cli.layouts import (
@@ -44,10 +47,10 @@ from jtransformer.spec import Layout, RunSpec, SpecError
 
 def run(argv: list[str]) -> int:
     """Runs the command; see the module's docstring."""
-    own = hosts.define_flags()
+    own = joins.define_flags()
     define_layout_flags(own)
     flags = parse(argv, takes_config=True, switches=("accept_environment",), others=own)
-    joins = hosts.read_joins(flags)
+    members = joins.read_joins(flags)
     experiment = read_experiment(Path(flags.config), argv)
     spec, spread = experiment.run_spec(), read_spread(flags, experiment.layout)
     workdir = Path(flags.workdir).expanduser()
@@ -57,9 +60,9 @@ def run(argv: list[str]) -> int:
     if not files.status.exists():
         check_space(workdir, [spec])
     threads = (records.read_object(files.environment) or {}).get("threads")
-    if joins:
-        _check_processes(joins[0].processes or 1, spec, spread.layout)
-        return hosts.lead(joins, argv, threads)
+    if members:
+        _check_processes(members[0].processes or 1, spec, spread.layout)
+        return hosts.lead(members, argv, threads)
     records.use_cpu_threads(threads)
     reuse_memory(spec)
 

@@ -1,8 +1,9 @@
-"""Tests for jtransformer.cli.hosts and cli.member: one run that several processes train."""
+"""Tests for cli.joins, cli.hosts and cli.member of jtransformer: one run of several processes."""
 
 import pathlib
 import shutil
 import socket
+import threading
 import time
 
 import pytest
@@ -21,8 +22,8 @@ from started import (
 )
 
 from jtransformer import records
-from jtransformer.cli import hosts, main
-from jtransformer.cli.hosts import Join
+from jtransformer.cli import joins, main
+from jtransformer.cli.joins import Join
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,8 @@ from jtransformer.cli.hosts import Join
         (["--distributed", "h:1,2,2"], "is process 2 of 2; they are numbered from 0."),
         (["--processes=5"], "5 processes divide the 4 rows of an update among them, and"),
         (["--processes=5", "--mesh=fsdp=2,tensor=2"], "the 4 devices of 'fsdp=2, tensor=2'"),
+        (["--distributed=auto", "--coordinator_timeout=0"], "must be at least 1 second, got 0."),
+        (["--coordinator_timeout=9"], "--coordinator_timeout would do nothing: this process"),
         (["--distributed=h:1,5,0"], "each needs one; use at most 4."),
         (["--processes=2", "--config.model.heads=3"], "model.heads"),
         (["--processes=2", "--config.model.head=3"], "model.head"),
@@ -52,7 +55,7 @@ def test_a_mistake_is_one_sentence_before_a_process_starts(
 
 def test_processes_get_what_followed_the_command_but_who_they_are():
     argv = ["--config", "c", "--processes", "2", "--workdir=w", "--distributed=auto", "--mesh", "x"]
-    assert list(hosts._without(hosts.FLAGS, argv)) == [
+    assert list(joins.without(joins.FLAGS, argv)) == [
         "--config",
         "c",
         "--workdir=w",
@@ -62,14 +65,44 @@ def test_processes_get_what_followed_the_command_but_who_they_are():
 
 
 def test_asked_to_stop_while_others_are_missing_it_stops_at_once(config, tmp_path):
-    words = ["--distributed", f"127.0.0.1:{hosts._free_port()},2,0"]
+    words = ["--distributed", f"127.0.0.1:{joins._free_port()},2,0"]
     process = start(config, tmp_path / "run", *words)
     wait_until(lambda: members(process), process)
     process.terminate()
     begun = time.monotonic()
     code, (line,) = finish(process, tmp_path / "run")
     assert code == 75 and "stopped as asked" in line
-    assert time.monotonic() - begun < hosts.START_SECONDS / 10
+    assert time.monotonic() - begun < joins.START_SECONDS / 4
+
+
+@pytest.mark.parametrize("seconds", [1, 2])
+def test_without_a_first_process_the_others_say_so_in_time(config, tmp_path, capfd, seconds):
+    where = f"127.0.0.1:{joins._free_port()}"
+    words = [f"--distributed={where},2,1", f"--coordinator_timeout={seconds}"]
+    begun = time.monotonic()
+    assert main(["train", "--config", str(config), "--workdir", str(tmp_path / "out"), *words]) == 2
+    assert seconds <= time.monotonic() - begun < seconds + 20
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line == (
+        f"jtransformer train: --distributed = {where},2,1 found no process 0 at {where} within "
+        f"{seconds} s (Connection refused); start that one too, give its host and port, or wait "
+        "longer by --coordinator_timeout."
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_that_comes_before_the_first_waits_for_it(tmp_path):
+    port, came = joins._free_port(), []
+    join = Join(f"127.0.0.1:{port}", 2, 1, seconds=30)
+    waiting = threading.Thread(target=lambda: came.append(joins.await_first(join)))
+    waiting.start()
+    time.sleep(2 * joins.KNOCK_SECONDS)
+    assert waiting.is_alive() and not came
+    with socket.create_server(("127.0.0.1", port)):
+        waiting.join(timeout=30)
+    assert came == [None]
+    # The first of all, and one that a scheduler starts, look for nobody.
+    assert joins.await_first(join._replace(process=0)) is None and joins.await_first(Join()) is None
 
 
 def test_a_port_in_use_is_answered_with_a_free_one(config, tmp_path):
@@ -84,12 +117,12 @@ def test_a_port_in_use_is_answered_with_a_free_one(config, tmp_path):
 def test_gpus_are_dealt_in_order(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     monkeypatch.delenv("JAX_PLATFORMS")
-    assert hosts._gpus(2) == [[0, 1], [2, 3]]
+    assert joins._gpus(2) == [[0, 1], [2, 3]]
     with pytest.raises(ValueError, match="= 3 do not divide the 4 GPUs"):
-        hosts._gpus(3)
+        joins._gpus(3)
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    assert hosts._gpus(3) == [None] * 3
-    assert hosts._joined("10.0.0.1:99,4,3") == Join("10.0.0.1:99", 4, 3)
+    assert joins._gpus(3) == [None] * 3
+    assert joins._joined("10.0.0.1:99,4,3") == Join("10.0.0.1:99", 4, 3)
 
 
 @pytest.fixture(scope="module")
