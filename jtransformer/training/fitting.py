@@ -1,22 +1,18 @@
 """What a layout must divide: a device that would have nothing of its own is refused."""
 
-from typing import Any
-
 import jax
 
 from jtransformer.spec import Layout, RunSpec, SpanCorruption, SpecError
-from jtransformer.training.partition import (
-    divisions,
-    partition_optimizer,
-    partition_parameters,
-)
+from jtransformer.training.partition import divisions, partition_optimizer, sizes_over
 from jtransformer.training.state import TrainState
 
 DIVIDED = {
     "fsdp": "the width of the model",
-    "tensor": "heads, hidden units or the vocabulary",
+    "tensor": "heads, hidden units and the vocabulary",
 }
 """What of its parameters each axis divides."""
+MOST_NAMED = 6
+"""How many sizes that an axis could have a sentence names: those nearest to what was asked for."""
 
 
 def check_layout(spec: RunSpec, state: TrainState, layout: Layout) -> None:
@@ -35,11 +31,12 @@ def check_layout(spec: RunSpec, state: TrainState, layout: Layout) -> None:
     _check_lengths(spec, layout)
     for axis, what in DIVIDED.items():
         size = getattr(layout, axis)
-        if size > 1 and not _divides(state.parameters, Layout(**{axis: size})):
+        sizes = sizes_over(state.parameters, axis)
+        if size > 1 and all(whole % size for whole in sizes):
             raise SpecError(
                 f"--mesh {axis}",
-                f"= {size} divides nothing: the model has no parameter of which {size} divides "
-                f"{what}; use a divisor of one of them.",
+                f"= {size} divides nothing: it is for {what}, which this model has in "
+                f"{', '.join(map(str, sizes))}; use one of {_nearest_divisors(sizes, size)}.",
             )
     if layout.shard_optimizer:
         _check_optimizer(state, layout)
@@ -82,9 +79,11 @@ def _check_lengths(spec: RunSpec, layout: Layout) -> None:
             )
 
 
-def _divides(parameters: Any, layout: Layout) -> bool:
-    places = partition_parameters(parameters, layout)
-    return any(divisions(place, layout) > 1 for place in jax.tree.leaves(places))
+def _nearest_divisors(sizes: list[int], asked: int) -> str:
+    """Returns the divisors of sizes in words, those nearest to what was asked for."""
+    every = {n for whole in sizes for n in range(2, whole + 1) if whole % n == 0}
+    nearest = sorted(every, key=lambda n: (abs(n - asked), n))[:MOST_NAMED]
+    return ", ".join(map(str, sorted(nearest)))
 
 
 def _check_optimizer(state: TrainState, layout: Layout) -> None:

@@ -48,13 +48,23 @@ def partition(path: Path, shape: tuple[int, ...], layout: Layout) -> PartitionSp
         layout: How many devices each axis of the mesh has; one that does not divide an axis of
             the parameter leaves it whole.
     """
-    first = int(STACKED in path)
-    axes = (None,) * (len(shape) - first)
-    for rule, found in RULES:
-        # A whole name: "head" is no end of "other_head".
-        if re.fullmatch(rf"(.*/)?{rule}", "/".join(path)) and len(found) == len(axes):
-            axes = found
-    return divided(shape, (None,) * first + axes, _sizes(layout))
+    return divided(shape, _axes(path, len(shape)), _sizes(layout))
+
+
+def sizes_over(parameters: Any, axis: str) -> list[int]:
+    """Returns the sizes of what may lie over an axis of a mesh, each once, the smallest first.
+
+    Args:
+        parameters: The parameters, or their shapes.
+        axis: One of `MESH_AXES`.
+    """
+    found = {
+        size
+        for path, leaf in jax.tree_util.tree_leaves_with_path(parameters)
+        for over, size in zip(_axes(names_of(path), leaf.ndim), leaf.shape, strict=True)
+        if over == axis
+    }
+    return sorted(found)
 
 
 def partition_moments(path: Path, shape: tuple[int, ...], layout: Layout) -> PartitionSpec:
@@ -118,6 +128,17 @@ def names_of(path: Any) -> Path:
     """Returns the names of a path of a tree; places in tuples have none."""
     keys = (entry for entry in path if isinstance(entry, jax.tree_util.DictKey))
     return tuple(str(entry.key) for entry in keys)
+
+
+def _axes(path: Path, ndim: int) -> tuple[str | None, ...]:
+    """Returns over which axis of a mesh each axis of a parameter may lie, by the table."""
+    first = int(STACKED in path)
+    axes = (None,) * (ndim - first)
+    for rule, found in RULES:
+        # A whole name: "head" is no end of "other_head".
+        if re.fullmatch(rf"(.*/)?{rule}", "/".join(path)) and len(found) == len(axes):
+            axes = found
+    return (None,) * first + axes
 
 
 def _parts(over: Any, layout: Layout) -> int:

@@ -102,8 +102,10 @@ REFUSED = {
     "--mesh data = 16 leaves devices without a row: .*batch_size=8 has 8": Layout(data=16),
     r"--mesh data \* fsdp = 16 leaves": Layout(data=4, fsdp=4),
     "--mesh sequence must divide data.length, got sequence=3 for 16": Layout(sequence=3),
-    "--mesh fsdp = 5 divides nothing": Layout(fsdp=5),
-    "--mesh tensor = 7 divides nothing": Layout(tensor=7),
+    "--mesh fsdp = 5 divides nothing: it is for the width of the model, which this model has in "
+    "24; use one of 2, 3, 4, 6, 8, 12": Layout(fsdp=5),
+    "--mesh tensor = 7 divides nothing: it is for heads, hidden units and the vocabulary, which "
+    "this model has in 2, 4, 32, 256; use one of 2, 4, 8, 16, 32, 64": Layout(tensor=7),
 }
 
 

@@ -28,7 +28,7 @@ from jtransformer.training import (
     partition_optimizer,
     partition_parameters,
 )
-from jtransformer.training.partition import RULES, names_of, partition_moments
+from jtransformer.training.partition import RULES, names_of, partition_moments, sizes_over
 
 BOTH = Layout(data=2, fsdp=2, tensor=2)
 PLACES = {
@@ -52,6 +52,16 @@ PLACES = {
     ("layer_0", "ffn", "in", "kernel"): ((24, 33), P("fsdp", None)),
     ("layer_0", "attention", "key", "kernel"): ((24, 1, 8), P("fsdp", None, None)),
 }
+
+
+def test_the_sizes_over_an_axis_are_those_of_the_table():
+    tree = {
+        "embedding": {"table": jnp.zeros((256, 24))},
+        "ffn": {"up": {"kernel": jnp.zeros((24, 33))}},
+        "layers": {"attention": {"out": {"kernel": jnp.zeros((2, 4, 8, 24))}}},
+    }
+    assert sizes_over(tree, "fsdp") == [24] and sizes_over(tree, "tensor") == [4, 33, 256]
+    assert sizes_over(tree, "data") == []
 
 
 @pytest.mark.parametrize("path", PLACES, ids="/".join)
