@@ -70,7 +70,8 @@ def _form(config: ConfigReader, heads: int) -> tuple[Sublayers, int]:
 
 def write(spec: ModelSpec) -> dict[str, Any]:
     """Writes the config."""
-    is_new = spec.sublayers == "parallel" or spec.K not in (1, spec.heads)
+    is_grouped = spec.K not in (1, spec.heads)
+    is_new = spec.sublayers == "parallel" or (is_grouped and spec.sublayers != "sequential")
     form: dict[str, Any] = {"new_decoder_architecture": is_new}
     if is_new:
         norms = 2 if spec.sublayers == "parallel" else 1

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jtransformer.interop.expressing import of_kind
+from jtransformer.interop.families.llama import FREQUENCIES, write_shared
 from jtransformer.interop.family import Family
 from jtransformer.interop.reading import GENERATION, ConfigReader
 from jtransformer.interop.rotary import (
@@ -18,11 +19,10 @@ from jtransformer.interop.rotary import (
     windowed,
     windowed_layers,
     write_layer_types,
-    write_rope,
 )
 from jtransformer.interop.rules import Rule, dense, norm, qkv, table
 from jtransformer.interop.words import GATES, word_of
-from jtransformer.spec import DotProduct, Dropout, ModelSpec, RMSNorm, Rope, SpecError, TokenHead
+from jtransformer.spec import DotProduct, Dropout, ModelSpec, RMSNorm, SpecError, TokenHead
 from jtransformer.spec.model import Ffn
 
 LEGACY_GATES: Mapping[str, Ffn] = {**GATES, "gelu": "geglu_tanh"}
@@ -53,20 +53,21 @@ def read_gemma2(config: ConfigReader) -> ModelSpec:
     ffn = config.choice("hidden_activation", GATES, default="gelu_pytorch_tanh")
     _agree(config, "hidden_act", ffn, GATES)
     layers = config.integer("num_hidden_layers", default=26)
+    logit_cap = config.number("final_logit_softcapping", default=30.0, null=None)
     return ModelSpec(
         width=config.integer("hidden_size", default=2304),
         layers=layers,
         heads=config.integer("num_attention_heads", default=8),
         key_value_heads=config.integer("num_key_value_heads", default=4),
         attention=DotProduct(
-            scale=config.integer("query_pre_attn_scalar", default=256) ** -0.5,
-            soft_cap=_unless_null(config, "attn_logit_softcapping", 50.0),
+            scale=_scale(config),
+            soft_cap=config.number("attn_logit_softcapping", default=50.0, null=None),
             **_window(config, layers),
         ),
         ffn_width=config.integer("intermediate_size", default=9216),
         ffn=ffn,
         norm_placement="sandwich",
-        **_common(config, logit_cap=_unless_null(config, "final_logit_softcapping", 30.0)),
+        **_common(config, logit_cap=logit_cap),
     )
 
 
@@ -94,19 +95,18 @@ def _agree(config: ConfigReader, name: str, ffn: Ffn, gates: Mapping[str, Ffn]) 
         raise config.refusal(name, "is not the other field's activation; keep one of them")
 
 
-def _unless_null(config: ConfigReader, name: str, default: float) -> float | None:
-    """Reads a number whose null is no default but an absence."""
-    return None if config.raw(name, default) is None else config.number(name, default)
+def _scale(config: ConfigReader) -> float:
+    inverse_square = config.integer("query_pre_attn_scalar", default=256)
+    if inverse_square < 1:
+        raise config.refusal("query_pre_attn_scalar", "must be at least 1")
+    return inverse_square**-0.5
 
 
 def _window(config: ConfigReader, layers: int) -> dict[str, Any]:
     alternating = [layer % 2 == 0 for layer in range(layers)]
     with_window = read_layer_types(config, layers, alternating)
-    default = 4096
-    window = config.raw("sliding_window", default)
-    if window is not None:
-        window = config.integer("sliding_window", default)
-    elif any(with_window):
+    window = config.integer("sliding_window", default=4096, null=None)
+    if window is None and any(with_window):
         raise config.refusal("sliding_window", "is needed by layers of sliding_attention")
     # What files before the library had the field call it.
     config.only("sliding_window_size", None, window)
@@ -115,21 +115,21 @@ def _window(config: ConfigReader, layers: int) -> dict[str, Any]:
 
 def write_gemma(spec: ModelSpec) -> dict[str, Any]:
     """Writes the config of Gemma 1."""
-    return _written(spec) | {"hidden_act": word_of(GATES, spec)}
+    return write_shared(spec) | {"attention_bias": spec.qkv_bias}
 
 
 def write_gemma2(spec: ModelSpec) -> dict[str, Any]:
     """Writes the config of Gemma 2."""
     attention, head = of_kind(spec, "attention", DotProduct), of_kind(spec, "head", TokenHead)
     scale = spec.H**-0.5 if attention.scale is None else attention.scale
-    inverse_square = round(scale**-2)
+    inverse_square = max(1, round(scale**-2))
     if inverse_square**-0.5 != scale:
         raise SpecError(
             "attention.dot_product.scale",
             f"= {scale!r} is not n^-0.5 of a whole number n; {inverse_square} gives "
             f"{inverse_square**-0.5!r}.",
         )
-    found = {
+    found = write_gemma(spec) | {
         "hidden_activation": word_of(GATES, spec),
         "query_pre_attn_scalar": inverse_square,
         "attn_logit_softcapping": attention.soft_cap,
@@ -138,23 +138,7 @@ def write_gemma2(spec: ModelSpec) -> dict[str, Any]:
     }
     if any(windowed_layers(spec)):
         found["sliding_window"] = attention.window
-    return _written(spec) | found
-
-
-def _written(spec: ModelSpec) -> dict[str, Any]:
-    return {
-        "vocab_size": spec.vocabulary,
-        "hidden_size": spec.width,
-        "num_hidden_layers": spec.layers,
-        "num_attention_heads": spec.heads,
-        "num_key_value_heads": spec.K,
-        "head_dim": spec.H,
-        "attention_bias": spec.qkv_bias,
-        "intermediate_size": spec.ffn_width,
-        "rms_norm_eps": of_kind(spec, "norm", RMSNorm).epsilon,
-        "tie_word_embeddings": of_kind(spec, "head", TokenHead).tied,
-        "attention_dropout": spec.dropout.attention,
-    } | write_rope(of_kind(spec, "position", Rope))
+    return found
 
 
 def rules(spec: ModelSpec) -> Iterator[Rule]:
@@ -194,7 +178,7 @@ GEMMA = Family(
     write=write_gemma,
     rules=rules,
     irrelevant=IRRELEVANT,
-    buffers=(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",),
+    buffers=(FREQUENCIES,),
     prefix="model.",
 )
 """Gemma 1."""
@@ -206,7 +190,7 @@ GEMMA2 = Family(
     write=write_gemma2,
     rules=rules,
     irrelevant=IRRELEVANT,
-    buffers=(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",),
+    buffers=(FREQUENCIES,),
     prefix="model.",
 )
 """Gemma 2."""

@@ -27,6 +27,8 @@ def read(config: ConfigReader) -> ModelSpec:
     width = config.integer("n_embd", default=4096)
     heads = config.integer("n_head", default=16)
     rotary_width = config.integer("rotary_dim", default=64)
+    if heads < 1 or width % heads:
+        raise config.refusal("n_head", f"must divide n_embd={width}")
     if not 0 < rotary_width <= width // heads:
         raise config.refusal("rotary_dim", f"must lie in 2 … {width // heads}, a head's width")
     residual = config.number("resid_pdrop", default=0.0)

@@ -6,58 +6,34 @@ Reference: `Olmo2ForCausalLM`, https://github.com/huggingface/transformers.
 from collections.abc import Iterator
 from typing import Any
 
-from jtransformer.interop.expressing import of_kind
+from jtransformer.interop.families.llama import FREQUENCIES, read_shared, write_shared
 from jtransformer.interop.family import Family
 from jtransformer.interop.reading import ConfigReader
-from jtransformer.interop.rotary import read_rope, write_rope
 from jtransformer.interop.rules import Rule, dense, norm, qkv, scale, table
-from jtransformer.interop.words import GATES, word_of
-from jtransformer.spec import DotProduct, Dropout, ModelSpec, RMSNorm, Rope, TokenHead
+from jtransformer.spec import DotProduct, ModelSpec, RMSNorm, TokenHead
 
 
 def read(config: ConfigReader) -> ModelSpec:
     """Reads the spec."""
     bias = config.flag("attention_bias", default=False)
-    return ModelSpec(
-        vocabulary=config.integer("vocab_size", default=50_304),
-        width=config.integer("hidden_size", default=4096),
-        layers=config.integer("num_hidden_layers", default=32),
-        heads=config.integer("num_attention_heads", default=32),
-        key_value_heads=config.integer("num_key_value_heads", default=None),
-        head_width=config.integer("head_dim", default=None),
-        attention=DotProduct(query_key_norm="width"),
-        qkv_bias=bias,
-        attention_out_bias=bias,
-        ffn=config.choice("hidden_act", GATES, default="silu"),
-        ffn_width=config.integer("intermediate_size", default=11_008),
-        norm_placement="branch",
-        norm=RMSNorm(epsilon=config.number("rms_norm_eps", default=1e-5)),
-        position=read_rope(config),
-        head=TokenHead(tied=config.flag("tie_word_embeddings", default=False)),
-        dropout=Dropout(attention=config.number("attention_dropout", default=0.0)),
-        initialization="bert",
-    )
+    own = {
+        "vocabulary": config.integer("vocab_size", default=50_304),
+        "key_value_heads": config.integer("num_key_value_heads", default=None),
+        # No field of their class, but read where a config has it.
+        "head_width": config.integer("head_dim", default=None),
+        "attention": DotProduct(query_key_norm="width"),
+        "qkv_bias": bias,
+        "attention_out_bias": bias,
+        "ffn_width": config.integer("intermediate_size", default=11_008),
+        "norm_placement": "branch",
+        "norm": RMSNorm(epsilon=config.number("rms_norm_eps", default=1e-5)),
+    }
+    return ModelSpec(**(read_shared(config) | own))
 
 
 def write(spec: ModelSpec) -> dict[str, Any]:
     """Writes the config."""
-    found = {
-        "vocab_size": spec.vocabulary,
-        "hidden_size": spec.width,
-        "num_hidden_layers": spec.layers,
-        "num_attention_heads": spec.heads,
-        "num_key_value_heads": spec.K,
-        "attention_bias": spec.qkv_bias,
-        "hidden_act": word_of(GATES, spec),
-        "intermediate_size": spec.ffn_width,
-        "rms_norm_eps": of_kind(spec, "norm", RMSNorm).epsilon,
-        "tie_word_embeddings": of_kind(spec, "head", TokenHead).tied,
-        "attention_dropout": spec.dropout.attention,
-    }
-    # No field of their class, but read where a config has it.
-    if spec.heads * spec.H != spec.width:
-        found["head_dim"] = spec.H
-    return found | write_rope(of_kind(spec, "position", Rope))
+    return write_shared(spec) | {"attention_bias": spec.qkv_bias}
 
 
 def rules(spec: ModelSpec) -> Iterator[Rule]:
@@ -90,7 +66,7 @@ OLMO2 = Family(
     write=write,
     rules=rules,
     irrelevant={"max_position_embeddings": "bounds no rotary position"},
-    buffers=(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",),
+    buffers=(FREQUENCIES,),
     prefix="model.",
 )
 """OLMo 2."""

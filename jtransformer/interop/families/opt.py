@@ -80,7 +80,7 @@ def write(spec: ModelSpec) -> dict[str, Any]:
 def rules(spec: ModelSpec) -> Iterator[Rule]:
     """Maps the parameters."""
     tied = isinstance(spec.head, TokenHead) and spec.head.tied
-    (slot,) = spec.norm_slots
+    slot = "norm_in" if spec.norm_placement == "pre" else "norm_out"
     yield table("model.decoder.embed_tokens", "embedding", copies=("lm_head",) if tied else ())
     yield table("model.decoder.embed_positions", "position")
     for layer in range(spec.layers):

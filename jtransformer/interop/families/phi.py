@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jtransformer.interop.expressing import of_kind
+from jtransformer.interop.families.llama import FREQUENCIES
 from jtransformer.interop.family import Family
 from jtransformer.interop.layouts import Flat
 from jtransformer.interop.reading import ConfigReader
@@ -28,6 +29,7 @@ def read(config: ConfigReader) -> ModelSpec:
         layers=config.integer("num_hidden_layers", default=24),
         heads=config.integer("num_attention_heads", default=32),
         key_value_heads=config.integer("num_key_value_heads", default=None),
+        # No field of their class, but read where a config has it.
         head_width=config.integer("head_dim", default=None),
         qkv_bias=True,
         attention_out_bias=True,
@@ -52,12 +54,13 @@ def write(spec: ModelSpec) -> dict[str, Any]:
     rope = write_rope(of_kind(spec, "position", Rope))
     # A share that is left out would be a half.
     rope["rope_parameters"].setdefault("partial_rotary_factor", 1.0)
-    found = {
+    return {
         "vocab_size": spec.vocabulary,
         "hidden_size": spec.width,
         "num_hidden_layers": spec.layers,
         "num_attention_heads": spec.heads,
         "num_key_value_heads": spec.K,
+        "head_dim": spec.H,
         "hidden_act": word_of(ACTIVATIONS, spec),
         "intermediate_size": spec.ffn_width,
         "layer_norm_eps": of_kind(spec, "norm", LayerNorm).epsilon,
@@ -65,11 +68,7 @@ def write(spec: ModelSpec) -> dict[str, Any]:
         "embd_pdrop": spec.dropout.embedding,
         "attention_dropout": spec.dropout.attention,
         "resid_pdrop": spec.dropout.residual,
-    }
-    # No field of their class, but read where a config has it.
-    if spec.heads * spec.H != spec.width:
-        found["head_dim"] = spec.H
-    return found | rope
+    } | rope
 
 
 def rules(spec: ModelSpec) -> Iterator[Rule]:
@@ -99,7 +98,7 @@ PHI = Family(
     write=write,
     rules=rules,
     irrelevant={"max_position_embeddings": "bounds no rotary position"},
-    buffers=(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",),
+    buffers=(FREQUENCIES,),
     prefix="model.",
 )
 """Phi 1, 1.5, 2."""
