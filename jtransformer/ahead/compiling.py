@@ -1,26 +1,20 @@
 """The one entry: programs of a run, compiled for a topology, and what the compiler knows of them.
 
-What a compiler found is kept in a cache, if there is one, below the program's fingerprint, the
-topology and the releases of all that takes part; what is only computed from the spec is computed
-each time.
+What a compiler found is kept in a cache, if there is one (`jtransformer.ahead.keys`); what is only
+computed from the spec is computed each time.
 """
 
 import dataclasses
-import hashlib
-import importlib.metadata
-import importlib.util
-import json
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 import jax
 
-import jtransformer
 from jtransformer import records
 from jtransformer.ahead.collectives import Collective, collectives
 from jtransformer.ahead.hlo import parse
+from jtransformer.ahead.keys import digest_of, key_of, versions
 from jtransformer.ahead.memory import (
     EXHAUSTED,
     DeviceMemory,
@@ -43,11 +37,6 @@ from jtransformer.ahead.topologies import Topology, check_layout, default_layout
 from jtransformer.ahead.traffic import memory_bytes
 from jtransformer.ahead.work import decoding_work, training_work
 from jtransformer.spec import Layout, RunSpec
-
-PACKAGES = ("jax", "jaxlib", "libtpu", "flax", "optax")
-"""Whose releases a compiled program depends on, beside this project's own."""
-FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
-"""Variables from which compilers read options."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,15 +179,7 @@ def compile_run(
     programs = {}
     for one in programs_of(spec) if what is None else what:
         lowered = lower(one, spec, found, layout, asked)
-        key = {
-            "fingerprint": lowered.fingerprint,
-            "topology": found.name,
-            "device_kind": found.devices[0].device_kind,
-            "layout": layout.label,
-            "versions": versions(),
-            "flags": {name: os.environ.get(name, "") for name in FLAGS},
-        }
-        findings, cached = _looked_up(lowered, key, cache)
+        findings, cached = _looked_up(lowered, key_of(lowered, found, layout), cache)
         programs[one] = _report(lowered, findings, cached, (spec, found, layout, asked))
     return CompileReport(
         topology=found.name,
@@ -210,19 +191,11 @@ def compile_run(
     )
 
 
-def versions() -> dict[str, str]:
-    """Returns the releases of what takes part in compiling; what is missing is left out."""
-    there = [name for name in PACKAGES if importlib.util.find_spec(name) is not None]
-    found = {name: importlib.metadata.version(name) for name in there}
-    return {"jtransformer": jtransformer.__version__, **found}
-
-
 def _looked_up(lowered: Lowered, key: dict[str, Any], cache: Path | None) -> tuple[Findings, bool]:
     """Returns what the cache knows of a program, else what the compiler finds; and which it was."""
     if cache is None:
         return _found(lowered), False
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-    path = cache / f"{lowered.what}-{digest[:32]}.json"
+    path = cache / f"{lowered.what}-{digest_of(key)}.json"
     if path.exists():
         return _kept(path), True
     findings = _found(lowered)
