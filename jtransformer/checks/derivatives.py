@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jtransformer.checks.compiling import quickly
 from jtransformer.checks.law import Law
 from jtransformer.checks.parameters import logits_of, mixed
-from jtransformer.checks.report import Finding, NotApplicable
+from jtransformer.checks.report import Finding
 from jtransformer.checks.subject import Subject
 from jtransformer.checks.tolerance import exact, size
 
@@ -19,6 +20,11 @@ smooth functions (eps^(1/3)); small ones meet few of the corners of a ReLU."""
 DIFFERENCE = 1e-6
 """The smallest step loses eps / step = 2e-8 of the function, and a function is allowed to be fifty
 times as large as what it changes by."""
+COARSE_STEPS, COARSE_DIFFERENCE = (5e-3, 5e-4), 2.4e-3
+"""The same where a part is computed in float32: eps^(1/3), and a hundred times eps^(2/3)."""
+NOISE = 1e-12
+"""What a value in double precision jumps by, relative to itself, lies far below it; what is
+computed in float32 jumps by 1e-8."""
 DIRECTIONS = 3
 
 
@@ -31,7 +37,7 @@ def doubled(tree: Any) -> Any:
     return jax.tree.map(raised, tree)
 
 
-def by_differences(subject: Subject) -> Finding | NotApplicable:
+def by_differences(subject: Subject) -> Finding:
     """Derives a mixture of all outputs along random directions of all parameters at once.
 
     Measured is the difference between gradient and central difference, relative to what the
@@ -42,11 +48,8 @@ def by_differences(subject: Subject) -> Finding | NotApplicable:
     assert call is not None
     with jax.enable_x64(True):
         parameters, tokens = doubled(subject.parameters), jnp.asarray(subject.tokens(61))
-        dtype = logits_of(jax.eval_shape(call, parameters, tokens)).dtype
-        if dtype != jnp.float64:
-            return NotApplicable(f"it computes in {dtype} what it is given in float64")
         scalar = mixed(subject, call, parameters, tokens)
-        value, slope = jax.jit(scalar), jax.jit(jax.grad(scalar))(parameters, tokens)
+        value, slope = quickly(scalar), quickly(jax.grad(scalar))(parameters, tokens)
         return _judged(subject, parameters, slope, lambda p: float(value(p, tokens)))
 
 
@@ -58,20 +61,28 @@ def _judged(subject: Subject, parameters: Any, slope: Any, value: Any) -> Findin
     sizes = [max(size(leaf), 1e-2) if leaf.size else 0.0 for leaf in leaves]
     weighed = zip(slopes, sizes, strict=True)
     typical = np.sqrt(sum(s**2 * np.square(g).sum() for g, s in weighed))
+
+    def moved(step: float, along: Any) -> float:
+        new = [jnp.asarray(x + step * d) for x, d in zip(leaves, along, strict=True)]
+        return value(jax.tree.unflatten(structure, new))
+
+    steps, limit, precision = (), DIFFERENCE, "float64"
     for _ in range(DIRECTIONS):
-        along = [
-            s * generator.normal(size=leaf.shape) for leaf, s in zip(leaves, sizes, strict=True)
-        ]
+        drawn = zip(leaves, sizes, strict=True)
+        along = [s * generator.normal(size=leaf.shape) for leaf, s in drawn]
+        if not steps:
+            here, least = value(parameters), STEPS[-1]
+            jump = abs(moved(least, along) - 2 * here + moved(-least, along))
+            coarse = jump > NOISE * abs(here)
+            steps = COARSE_STEPS if coarse else STEPS
+            if coarse:
+                limit, precision = COARSE_DIFFERENCE, "float32, in which a part of it is computed"
         told = sum(float((g * d).sum()) for g, d in zip(slopes, along, strict=True))
-
-        def moved(step: float, along: Any = along) -> float:
-            new = [jnp.asarray(x + step * d) for x, d in zip(leaves, along, strict=True)]
-            return value(jax.tree.unflatten(structure, new))
-
-        errors = [abs((moved(h) - moved(-h)) / (2 * h) - told) / typical for h in STEPS]
+        ways = [(moved(h, along) - moved(-h, along)) / (2 * h) for h in steps]
+        errors = [abs(way - told) / typical for way in ways]
         found.append(min(errors) if np.isfinite(errors).all() else np.nan)
-    detail = f"{DIRECTIONS} directions, the best of steps {', '.join(f'{h:g}' for h in STEPS)}"
-    return Finding(float(np.median(found)), "of a typical slope", DIFFERENCE, detail=detail)
+    detail = f"in {precision}; {DIRECTIONS} directions, the best of {len(steps)} steps"
+    return Finding(float(np.median(found)), "of a typical slope", limit, detail=detail)
 
 
 def _of_table(subject: Subject) -> tuple[Any, Any, Any, np.ndarray]:
@@ -91,8 +102,8 @@ def _of_table(subject: Subject) -> tuple[Any, Any, Any, np.ndarray]:
         return logits_of(rest(by_head, lookup(by_lookup, tokens)))
 
     p = subject.parameters
-    whole = jax.jit(jax.grad(mixed(subject, at_once, p, tokens)))(p, tokens)
-    parts = jax.jit(jax.grad(mixed(subject, apart, p, p, tokens), argnums=(0, 1)))(p, p, tokens)
+    whole = quickly(jax.grad(mixed(subject, at_once, p, tokens)))(p, tokens)
+    parts = quickly(jax.grad(mixed(subject, apart, p, p, tokens), argnums=(0, 1)))(p, p, tokens)
     return exact(table(whole)), exact(table(parts[0])), exact(table(parts[1])), np.unique(ids)
 
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jtransformer.checks.compiling import quickly
 from jtransformer.checks.law import Law
 from jtransformer.checks.report import Finding, NotApplicable
 from jtransformer.checks.subject import Subject
@@ -75,7 +76,7 @@ def gradients(subject: Subject) -> Finding:
     assert subject.model is not None
     tokens = jnp.asarray(subject.tokens(52))
     scalar = mixed(subject, subject.model, subject.parameters, tokens)
-    slopes = jax.jit(jax.grad(scalar))(subject.parameters, tokens)
+    slopes = quickly(jax.grad(scalar))(subject.parameters, tokens)
     sizes = {
         path: float(np.abs(np.asarray(jax.device_get(leaf), np.float64)).max(initial=0.0))
         for path, leaf in paths_of(slopes).items()

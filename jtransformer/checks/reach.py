@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jtransformer.checks.compiling import quickly
 from jtransformer.checks.law import Law
 from jtransformer.checks.report import Finding, NotApplicable
 from jtransformer.checks.subject import Call, Source, Subject, on_host, other_tokens
@@ -107,7 +108,7 @@ def source_by_gradient(subject: Subject) -> Finding | NotApplicable:
 def sizes_of_slopes(subject: Subject, call: Call, rows: Any) -> np.ndarray:
     """Returns the largest derivative of a random mixture of the logits at i by input j, `T S`."""
 
-    @jax.jit
+    @quickly
     def slopes(parameters: Any, rows: Any, mixture: Any) -> Any:
         logits, back = jax.vjp(lambda rows: call(parameters, rows), rows)
 

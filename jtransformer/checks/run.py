@@ -1,7 +1,7 @@
 """All laws, one after the other, on any model that can be called."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
 
 import jax
@@ -48,19 +48,23 @@ SHORTEST, FEWEST = 4, 2
 def judge(
     subject: Subject,
     reasons: Mapping[str, str],
+    laws: Collection[str],
     told: Callable[[Row], None] | None = None,
 ) -> Report:
-    """Judges a subject by every law.
+    """Judges a subject.
 
     Args:
         subject: The model.
         reasons: Why a law does not apply, by its name.
+        laws: The names of those that it is judged by.
         told: Called with each row as soon as it is there.
     """
     rows = []
     # Products in full float32, for which accelerators have a coarser default.
     with jax.default_matmul_precision("highest"):
         for law in LAWS:
+            if law.name not in laws:
+                continue
             begin = time.perf_counter()
             missing = [name for name in law.needs if getattr(subject, name) is None]
             if law.name in reasons:
@@ -120,6 +124,7 @@ def run_all(
     norm: NormPart | None = None,
     parts: Parts | None = None,
     reasons: Mapping[str, str] | None = None,
+    laws: Collection[str] | None = None,
     told: Callable[[Row], None] | None = None,
 ) -> Report:
     """Judges a model, of whatever library, by every law that can be judged.
@@ -175,36 +180,40 @@ def run_all(
         norm: A norm of the model with its definition.
         parts: Parts of the model, for figures worked out by hand.
         reasons: Why laws do not apply, by their names.
+        laws: Names of the laws to judge by; None is all.
         told: Called with each row as soon as it is there.
 
     Raises:
         ValueError: If an argument has no meaning.
     """
     given = dict(locals())
-    for name in ("reasons", "told", "dtype", "depth", "terms"):
+    for name in ("reasons", "laws", "told", "dtype", "depth", "terms"):
         given.pop(name)
-    known = dict(reasons or {})
-    _check(length, rows, vocabulary, known)
+    known, chosen = dict(reasons or {}), NAMES if laws is None else tuple(laws)
+    _check({"length": length, "rows": rows, "vocabulary": vocabulary})
+    _check_names(reasons=known, laws=chosen)
     triangle = np.tri(length, dtype=bool) if causal else np.ones((length, length), bool)
     given["reach"] = _square(triangle if reach is None else reach, length)
     given["without_gradient"] = without_gradient or {}
     if isinstance(decoding, Decoding):
         given["decoding"] = {"cache": decoding}
     subject = Subject(rounding=Rounding(dtype, depth, terms), **given)
-    return judge(subject, known, told)
+    return judge(subject, known, chosen, told)
 
 
-def _check(length: int, rows: int, vocabulary: int, reasons: Mapping[str, str]) -> None:
-    for name, value, least in (
-        ("length", length, SHORTEST), ("rows", rows, FEWEST), ("vocabulary", vocabulary, FEWEST),
-    ):  # fmt: skip
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {name}={value}.")
-    for name in reasons:
-        if name not in NAMES:
-            raise ValueError(
-                f"reasons names {name!r}, which is no law; the laws are {', '.join(NAMES)}."
-            )
+def _check(sizes: Mapping[str, int]) -> None:
+    for name, least in (("length", SHORTEST), ("rows", FEWEST), ("vocabulary", FEWEST)):
+        if sizes[name] < least:
+            raise ValueError(f"{name} must be at least {least}, got {name}={sizes[name]}.")
+
+
+def _check_names(**given: Collection[str]) -> None:
+    for argument, names in given.items():
+        for name in names:
+            if name not in NAMES:
+                raise ValueError(
+                    f"{argument} names {name!r}, which is no law; the laws are {', '.join(NAMES)}."
+                )
 
 
 def _square(reach: Any, length: int) -> np.ndarray:

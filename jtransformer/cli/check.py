@@ -14,6 +14,7 @@ norms, saving and restoring, the same bits again, and figures worked out by hand
   --preset NAME          a published model or a run, at its own sizes
   --checkpoint WHICH     of a run: newest, or best by validation (newest)
   --length T             tokens of a row (12, or as few more as show a window of attention)
+  --laws LIST            judge by these alone, named as in the table and joined by commas
   --json                 print one JSON object; "passed" says whether no law is broken
 
 A law that has nothing to judge says why. The exit code is 1 if one is broken.
@@ -62,8 +63,13 @@ def run(argv: list[str]) -> int:
     from jtransformer.cli.check_laws import arguments
     from jtransformer.cli.check_model import Calls
 
+    laws = checks.NAMES if values.laws is None else values.laws.split(",")
+    for name in laws:
+        if name not in checks.NAMES:
+            offer = nearest(name, checks.NAMES)
+            raise SpecError("--laws", f"= {values.laws!r} has {name!r}, no law; {offer}.")
     given, reasons = arguments(judged, Calls(judged), _available())
-    report = checks.run_all(given.pop("apply"), **given, reasons=reasons)
+    report = checks.run_all(given.pop("apply"), **given, reasons=reasons, laws=laws)
     if values.json:
         print(json.dumps({"name": judged.name, "length": judged.length} | report.to_json()))
     else:
@@ -75,7 +81,8 @@ def _flags(argv: list[str]) -> flags.FlagValues:
     values = flags.FlagValues()
     for name in SUBJECTS:
         flags.DEFINE_string(name, None, name, flag_values=values)
-    flags.DEFINE_string("checkpoint", None, "checkpoint", flag_values=values)
+    for name in ("checkpoint", "laws"):
+        flags.DEFINE_string(name, None, name, flag_values=values)
     flags.DEFINE_integer("length", None, "length", flag_values=values)
     flags.DEFINE_bool("json", False, "json", flag_values=values)
     read_flags(values, argv, stray="write --config FILE, --workdir RUN or --preset NAME")
