@@ -110,6 +110,8 @@ def activation_bytes(
         else:
             own, again = entry, full
         kept += stack.layers * own
+        if not model.first_norm and model.rematerialize in ("nothing", "attention"):
+            kept -= rows * tokens * model.width * FLOAT32
         largest = max(largest, again)
     return kept + largest
 

@@ -106,6 +106,17 @@ def test_elementwise_keeps_the_input_and_the_products():
     assert found == 4 * B * T * (D + 3 * D + N * T + D + D + F + D)
 
 
+@pytest.mark.parametrize("stack", [Encoder(), EncoderDecoder()])
+def test_without_its_first_norm_a_stack_keeps_one_input_less(stack):
+    normed = dataclasses.replace(LAYERS, stack=stack, embedding_norm=True)
+    saved = {"nothing": 4 * B * T * 64, "everything": 0}
+    for mode, bytes_of_stack in saved.items():
+        model = dataclasses.replace(normed, rematerialize=mode)
+        without = dataclasses.replace(model, first_norm=False)
+        less = [activation_bytes(each, length=T, rows=B) for each in (model, without)]
+        assert less[0] - less[1] == bytes_of_stack * (2 if model.has_encoder else 1)
+
+
 def test_law_modes_keep_less_and_less():
     found = [
         activation_bytes(dataclasses.replace(LAYERS, layers=12, rematerialize=mode), length=T)
