@@ -45,7 +45,14 @@ PACKAGES = {
         {"shapes", "records", "spec", "functional", "modules", "probes", "data"},
         {"jax", "optax", "orbax"},
     ),
-    "interop": Allowed({"shapes", "spec", "modules"}, {"jax"}, {"torch", "transformers"}),
+    "interop": Allowed(
+        {"shapes", "spec", "modules"}, {"jax"}, {"safetensors", "torch", "transformers"}
+    ),
+    "diff": Allowed(
+        {"shapes", "spec", "functional", "modules", "interop"},
+        {"jax", "flax"},
+        {"torch", "transformers"},
+    ),
     "sweep": Allowed({"spec", "records", "accounting"}, set(), {"ray", "scipy", "submitit"}),
     "stats": Allowed({"records"}, {"numpy", "scipy", "pandas", "statsmodels"}),
     "report": Allowed({"records", "stats"}, {"altair"}, {"vl_convert"}),

@@ -75,7 +75,8 @@ def run(argv: list[str]) -> int:
         # What a model cannot continue, and parameters that are no numbers.
         raise SpecError("", str(error)) from None
     seen, reached = trained.spec.data.length, len(asked.prompt) + added - 1
-    if reached > seen and not isinstance(trained.spec.objective, SpanCorruption):
+    is_own = trained.imported is None
+    if is_own and reached > seen and not isinstance(trained.spec.objective, SpanCorruption):
         say(f"The text has {reached} tokens, its run was trained on {seen}: its end may be poor.")
     return 0
 
@@ -116,7 +117,7 @@ def _searched(trained: TrainedRun, request: Request) -> list[dict[str, Any]]:
         [asked.prompt],
         source=None if asked.source is None else [asked.source],
         limit=request.limit,
-        eos=trained.specials.eos,
+        eos=trained.eos,
         search=request.how,
     )
     return [
@@ -179,7 +180,7 @@ def _generator(trained: TrainedRun, request: Request) -> Any:
         model=trained.spec.model,
         limit=request.limit,
         sampling=request.how,
-        eos=trained.specials.eos,
+        eos=trained.eos,
     )
 
 

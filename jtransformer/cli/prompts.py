@@ -39,6 +39,8 @@ def ask(trained: TrainedRun, text: str) -> Asked:
             "The run fills in masked tokens (objective.kind 'masked_lm') and continues nothing; "
             "generate with a run of another objective.",
         )
+    if trained.imported is not None:
+        return _as_trained_elsewhere(trained, text)
     if isinstance(objective, SpanCorruption):
         return Asked([special.bos], _with_sentinels(trained, text), [])
     ids = [int(token) for token in trained.tokenizer.encode(text)]
@@ -52,6 +54,24 @@ def ask(trained: TrainedRun, text: str) -> Asked:
     if not prompt:
         raise SpecError("--prompt", "is empty, and this run has no token that begins a text.")
     return Asked(prompt, None, ids)
+
+
+def _as_trained_elsewhere(trained: TrainedRun, text: str) -> Asked:
+    """Lays a prompt out as an imported model has seen texts: its tokenizer says what is around."""
+    assert trained.imported is not None
+    ids = [int(token) for token in trained.tokenizer.encode_marked(text)]
+    if trained.spec.model.has_encoder:
+        start = list(trained.imported.start)
+        if not start:
+            raise SpecError(
+                "decoder_start_token_id",
+                "is missing in the config.json that the run was imported with, so nobody knows "
+                "what an answer begins with; add it and import again.",
+            )
+        return Asked(start, ids, [])
+    if not ids:
+        raise SpecError("--prompt", "is empty, and this model has no token that begins a text.")
+    return Asked(ids, None, ids)
 
 
 def _with_sentinels(trained: TrainedRun, text: str) -> list[int]:

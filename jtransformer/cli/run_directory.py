@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jtransformer import records
+from jtransformer.cli.imported import Imported, at_hand, no_tokenizer, read_imported
 from jtransformer.spec import RunSpec, SpecError, from_tree
 
 NEWEST, BEST = "newest", "best"
@@ -21,6 +22,7 @@ class TrainedRun(NamedTuple):
         specials: The ids behind the pieces.
         variables: The parameters whose loss is the run's figure.
         step: Updates that they have seen.
+        imported: What steers the generation of a run that was trained elsewhere.
     """
 
     spec: RunSpec
@@ -28,6 +30,12 @@ class TrainedRun(NamedTuple):
     specials: Any
     variables: Any
     step: int
+    imported: Imported | None = None
+
+    @property
+    def eos(self) -> int | None:
+        """The id that ends a text; None is nothing."""
+        return self.specials.eos if self.imported is None else self.imported.eos
 
 
 def read_run(workdir: Path, checkpoint: str) -> TrainedRun:
@@ -45,19 +53,23 @@ def read_run(workdir: Path, checkpoint: str) -> TrainedRun:
         raise SpecError("--checkpoint", f"must be one of {NEWEST}, {BEST}, got {checkpoint!r}.")
     files = records.RunFiles(workdir)
     about = read_about(files)
-    spec = from_tree(about["spec"])
+    spec, imported = from_tree(about["spec"]), read_imported(files)
+    if about["tokenizer_sha256"] is None:
+        raise no_tokenizer(workdir)
     tokenizer = _tokenizer(files, about["tokenizer_sha256"])
 
     from jtransformer import data
 
     specials = data.specials(tokenizer.pieces, spec.data, spec.objective)
-    if specials.size > spec.model.vocabulary:
+    # Those of an imported run are among the pieces of its tokenizer.
+    needed = specials.size if imported is None else tokenizer.pieces
+    if needed > spec.model.vocabulary:
         raise records.DamagedRecord(
-            f"{files.tokenizer} needs a vocabulary of {specials.size}, and the run in {workdir} "
+            f"{files.tokenizer} needs a vocabulary of {needed}, and the run in {workdir} "
             f"has {spec.model.vocabulary}; restore the tokenizer of this run."
         )
     step, state = read_state(files, spec, about["fingerprint"], checkpoint)
-    return TrainedRun(spec, tokenizer, specials, {"params": state.evaluated}, step)
+    return TrainedRun(spec, tokenizer, specials, {"params": state.evaluated}, step, imported)
 
 
 def read_about(files: records.RunFiles) -> dict[str, Any]:
@@ -121,14 +133,21 @@ def _tokenizer(files: records.RunFiles, expected: str) -> Any:
     return tokenizer
 
 
-def read_corpus(workdir: Path, spec: RunSpec, data_sha256: str) -> Any:
+def read_corpus(workdir: Path, spec: RunSpec, data_sha256: str | None) -> Any:
     """Reads the data of a run, which must be those that it was trained on.
 
     Raises:
-        SpecError: If they have changed.
+        SpecError: If they have changed, or the run was imported without any.
     """
     from jtransformer import data
 
+    spec = at_hand(spec, workdir)
+    if data_sha256 is None:
+        raise SpecError(
+            "--workdir",
+            f"= {str(workdir)!r} was imported without a text to measure it on; one that continues "
+            "texts can be imported again with --text FILE.",
+        )
     corpus = data.load(spec.data, spec.objective)
     if corpus.sha256 != data_sha256:
         raise SpecError(

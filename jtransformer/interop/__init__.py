@@ -7,5 +7,18 @@ from jtransformer.interop.families import FAMILIES, family_named
 from jtransformer.interop.family import Family
 from jtransformer.interop.load import Loaded, family_of, load
 from jtransformer.interop.save import choose, save
+from jtransformer.interop.tokenizer import Steering, steering, tokenizer_settings
 
-__all__ = ["FAMILIES", "Family", "Loaded", "choose", "family_named", "family_of", "load", "save"]
+__all__ = [
+    "FAMILIES",
+    "Family",
+    "Loaded",
+    "Steering",
+    "choose",
+    "family_named",
+    "family_of",
+    "load",
+    "save",
+    "steering",
+    "tokenizer_settings",
+]

@@ -26,6 +26,8 @@ class Family:
         irrelevant: Fields that do not change what is computed, and why not.
         aliases: Other names of fields, by their own.
         buffers: Patterns (whole names) of stored tensors that are no parameters.
+        unnamed: Fields of special tokens that are written where a model brings none: what their
+            configuration class has may lie beyond its vocabulary.
         prefix: What names begin with that a checkpoint of the model without its head lacks.
     """
 
@@ -38,4 +40,5 @@ class Family:
     irrelevant: Mapping[str, str] = dataclasses.field(default_factory=dict)
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     buffers: tuple[str, ...] = ()
+    unnamed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     prefix: str = ""

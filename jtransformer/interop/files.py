@@ -90,7 +90,7 @@ class SafeStore(Store):
             self._add(path)
 
     def _add(self, path: Path) -> None:
-        from safetensors import SafetensorError, safe_open
+        from safetensors import SafetensorError, safe_open  # pyright: ignore[reportMissingImports]
 
         try:
             with safe_open(path, framework="np"):
@@ -136,7 +136,7 @@ class PickledStore(Store):
                 self.dtypes[name] = _name_of(tensor)
 
     def read(self, name: str) -> np.ndarray:
-        import torch
+        import torch  # pyright: ignore[reportMissingImports]
 
         tensor = self._tensors[name].contiguous()
         if self.dtypes[name] == "BF16":
@@ -152,7 +152,7 @@ def _name_of(tensor: Any) -> str:
 
 def _unpickled(path: Path) -> dict[str, Any]:
     try:
-        import torch
+        import torch  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise SpecError(
             "", f"{path.name} is pickled, which torch alone reads; install torch, or convert it."
@@ -190,10 +190,15 @@ def read_config(directory: Path) -> dict[str, Any]:
     Raises:
         SpecError: If there is none, or it is no JSON object.
     """
-    return _read_object(directory / CONFIG)
+    return read_object(directory / CONFIG)
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
+    """Reads a JSON file that holds an object.
+
+    Raises:
+        SpecError: If there is none, or it holds anything else.
+    """
     if not path.parent.is_dir():
         raise SpecError("", f"{path.parent} is no directory; give a Hugging Face directory.")
     if not path.is_file():
@@ -227,7 +232,7 @@ def open_store(directory: Path) -> Store:
 
 
 def _shards(index: Path) -> list[Path]:
-    weights = _read_object(index).get("weight_map")
+    weights = read_object(index).get("weight_map")
     if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights.values()):
         raise SpecError("", f"{index} has no weight_map of names to files; get it again.")
     names = sorted(set(weights.values()))

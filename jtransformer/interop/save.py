@@ -60,7 +60,7 @@ def save(
     kept = {} if config is None else _kept(chosen, config, fields)
     types = {str(leaf.dtype) for leaf in leaves.values()}
     directory.mkdir(parents=True, exist_ok=True)
-    fields = kept | fields | {"dtype": types.pop() if len(types) == 1 else "float32"}
+    fields = {**chosen.unnamed} | kept | fields | {"dtype": types.pop() if len(types) == 1 else "float32"}
     text = json.dumps(fields, indent=2, sort_keys=True, allow_nan=False)
     (directory / CONFIG).write_text(text + "\n", encoding="utf-8")
     _write_tensors(directory, rules, leaves, shard_bytes)
@@ -151,7 +151,7 @@ def _shards(rules: Iterable[Rule], leaves: Mapping[str, Any], shard_bytes: int) 
 
 
 def _write_file(path: Path, tensors: Iterable[tuple[str, np.ndarray]]) -> None:
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save_file  # pyright: ignore[reportMissingImports]
 
     # It writes the memory of an array as it lies there, so strides have to be the usual ones.
     content = {name: np.ascontiguousarray(array) for name, array in tensors}

@@ -6,6 +6,7 @@ from jtransformer.training.choice import ExecutionChoice, Wish
 from jtransformer.training.digests import describe, digest
 from jtransformer.training.environment import check_same_environment, environment
 from jtransformer.training.execution import LOOP, MODES, Execution
+from jtransformer.training.given import save_given
 from jtransformer.training.group import Ended
 from jtransformer.training.hooks import Hooks, Interrupted
 from jtransformer.training.hosts import is_first
@@ -75,5 +76,6 @@ __all__ = [
     "probe_batch",
     "program_key",
     "run",
+    "save_given",
     "transformation",
 ]

@@ -63,8 +63,7 @@ class Checkpoints:
             validation_nll: What selects the best checkpoint, where it was measured.
         """
         arrays = jax.tree.map(copied, state)
-        about = {"fingerprint": self._fingerprint, "leaves": describe(arrays)}
-        about["digest"] = _digest_of_text(about)
+        about = description(arrays, self._fingerprint)
         metrics = None
         if validation_nll is not None:
             # NaN would sort as the best of all.
@@ -219,6 +218,18 @@ class Checkpoints:
         shutil.rmtree(target, ignore_errors=True)
         (self._files.checkpoints / str(step)).rename(target)
         return target
+
+
+def description(arrays: Any, fingerprint: str) -> dict[str, Any]:
+    """Returns what a checkpoint says of itself: whose it is, and what each of its arrays is.
+
+    Args:
+        arrays: Tree of the arrays.
+        fingerprint: Identity of the run.
+    """
+    about: dict[str, Any] = {"fingerprint": fingerprint, "leaves": describe(arrays)}
+    about["digest"] = _digest_of_text(about)
+    return about
 
 
 def _together(read: Callable[[], Read]) -> Read:
