@@ -75,14 +75,20 @@ def share_of(arrangement: Arrangement | None, *, microbatches: int = 1) -> data.
 
 
 def in_turn(result: Any) -> Any:
-    """Returns what a program computes, on the CPUs of several processes once it is there.
+    """Returns what a program computes, on several CPU devices once it is there.
 
-    They know what one sends to another by the order alone: of programs that run side by side one
-    would take what is another's, or wait for it for ever.
+    Processes know what one sends to another by the order alone: of programs that run side by side
+    one would take what is another's, or wait for it for ever. Devices of one process share as many
+    threads as there are cores: those of a program that is ahead, waiting for the other devices, can
+    have them all, and the others then never come.
     """
-    if jax.process_count() > 1 and jax.default_backend() == "cpu":
+    if jax.default_backend() == "cpu" and any(map(_is_divided, jax.tree.leaves(result))):
         jax.block_until_ready(result)
     return result
+
+
+def _is_divided(array: jax.Array) -> bool:
+    return len(array.sharding.device_set) > 1
 
 
 class Agreed:

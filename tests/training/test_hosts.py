@@ -4,7 +4,11 @@ Processes are real ones on 127.0.0.1; what they do at once is done in few script
 takes seconds to start.
 """
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -109,6 +113,18 @@ with Checkpoints(files, "f" * 64) as checkpoints:
 say([newest, equal(state, like), checkpoints.steps()])
 """
 )
+IN_TURN = """
+import json
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from jtransformer.training.hosts import in_turn
+
+mesh = Mesh(np.array(jax.devices()), ("data",))
+long = jax.jit(lambda x: jax.lax.fori_loop(0, 10**7, lambda _, x: x * 0.5 + 1, x))
+x = jax.device_put(jnp.ones(2), NamedSharding(mesh, P("data")))
+long(x).block_until_ready()
+print(json.dumps([long(x).is_ready(), in_turn(long(x)).is_ready()]))
+"""
 
 
 def test_a_process_by_itself_meets_nobody():
@@ -119,6 +135,20 @@ def test_a_process_by_itself_meets_nobody():
     np.testing.assert_array_equal(whole(jax.numpy.arange(3)), [0, 1, 2])
     alone = arrange(Layout(fsdp=1))
     assert share_of(None) == share_of(alone, microbatches=4) == Share()
+
+
+def test_programs_of_several_cpu_devices_run_one_after_another():
+    """Side by side, updates of a mesh of two devices on two cores waited for each other."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
+    done = subprocess.run(
+        [sys.executable, "-c", IN_TURN],
+        env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [False, True]
 
 
 def test_a_question_of_every_step_is_one_program():
