@@ -14,12 +14,13 @@ transformers`, in this Python or in another one: `--python torch=PATH` is what r
 torch. A peer that is not there is named on the page and in the last line. Cost: about 10 minutes on
 two cores with 3 rounds.
 
-How it measures: on the CPU, in one process per peer, all alive, one working at a time, in an order
-that moves on by one in each round; a measurement is as many updates as fill --seconds. Ratios are
-taken round by round. Every measurement is a line of DIR/measurements.jsonl as soon as it is made;
-the same command goes on after an interruption, and more rounds may be asked for. DIR/index.html is
-the page, and DIR/results.md the page as text. Nothing else may run beside it: PyTorch's threads
-wait for each other, and where they share cores with others they are slow beyond comparison.
+How it measures: on the CPU, in one process per peer, for each training size anew, all alive, one
+working at a time, in an order that moves on by one in each round; a measurement is as many updates
+as fill --seconds. Ratios are taken round by round. Every measurement is a line of
+DIR/measurements.jsonl as soon as it is made; the same command goes on after an interruption, and
+more rounds may be asked for. DIR/index.html is the page, and DIR/results.md the page as text.
+Nothing else may run beside it: PyTorch's threads wait for each other, and where they share cores
+with others they are slow beyond comparison.
 
 Expected result: RESULT.md, beside this file.
 """

@@ -42,7 +42,8 @@ class Bench:
             plan: How much is measured.
         """
         self.journal, self.plan = journal, plan
-        processes = {name: Process(name, python_of(name, pythons)) for name in names}
+        self._pythons = {name: python_of(name, pythons) for name in names}
+        processes = {name: Process(name, python) for name, python in self._pythons.items()}
         self.missing = {name: one.missing for name, one in processes.items() if one.missing}
         self._processes = {name: one for name, one in processes.items() if not one.missing}
         self.peers = list(self._processes)
@@ -57,6 +58,11 @@ class Bench:
     def ask(self, name: str, what: str, **arguments: Any) -> Any:
         """Calls a function of a peer and waits for its result."""
         return self._processes[name].ask(what, **arguments)
+
+    def renew(self) -> None:
+        """Gives each peer a process in which nothing has been done yet."""
+        self.close()
+        self._processes = {name: Process(name, self._pythons[name]) for name in self.peers}
 
     def updates(self, seconds: float) -> int:
         """Returns how many updates of so many seconds make one measurement."""

@@ -18,10 +18,15 @@ def measure(bench: Bench, sizes: Mapping[str, Size]) -> None:
         RuntimeError: If the loss of a peer does not fall, or a peer that has the same model has
             another number of parameters.
     """
+    used = False
     for label, size in sizes.items():
         each = [{"size": label, "peer": peer} for peer in bench.peers]
         left = bench.journal.rounds_left(bench.plan.rounds, "step", each)
         if left:
+            if used:
+                # How a process treats its memory is settled by the first size that it trains.
+                bench.renew()
+            used = True
             updates = {peer: _prepare(bench, peer, label, size) for peer in bench.peers}
             _check_parameters(bench, label)
             for round_ in left:

@@ -14,15 +14,14 @@ from jtransformer.data import Batch
 from jtransformer.functional import attention
 from jtransformer.training import Program, hyperparameters, parameter_key
 
-from ..sizes import SIZES, Size, rows
+from ..sizes import Size, rows
 from ..specs import run_of
 from .in_jax import count, peak_flops, threads
 from .serving import Handlers, Training, trained
 
 
 def serve() -> Handlers:
-    """Returns what may be asked of this process, which is like that of `jtransformer train`."""
-    reuse_memory(run_of(SIZES["L"]))
+    """Returns what this process may be asked for."""
     return trained(training) | {
         "peak": peak_flops,
         "threads": threads,
@@ -32,8 +31,9 @@ def serve() -> Handlers:
 
 
 def training(size: Size) -> Training:
-    """Starts a run."""
+    """Starts a run, in a process like that which `jtransformer train` makes of the first one."""
     spec = run_of(size)
+    reuse_memory(spec)
     program, hyper = Program(spec), hyperparameters(spec)
     batch = jax.device_put(_batch(size))
     state = program.start(parameter_key(spec.seed))
