@@ -60,7 +60,12 @@ def save(
     kept = {} if config is None else _kept(chosen, config, fields)
     types = {str(leaf.dtype) for leaf in leaves.values()}
     directory.mkdir(parents=True, exist_ok=True)
-    fields = {**chosen.unnamed} | kept | fields | {"dtype": types.pop() if len(types) == 1 else "float32"}
+    fields = (
+        {**chosen.unnamed}
+        | kept
+        | fields
+        | {"dtype": types.pop() if len(types) == 1 else "float32"}
+    )
     text = json.dumps(fields, indent=2, sort_keys=True, allow_nan=False)
     (directory / CONFIG).write_text(text + "\n", encoding="utf-8")
     _write_tensors(directory, rules, leaves, shard_bytes)

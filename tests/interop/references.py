@@ -155,7 +155,8 @@ def batch(row: Row, side: str, length: int | None = None) -> Batch:
         drawn = generator.integers(5, vocabulary, (2, tokens))
         valid = np.ones(drawn.shape, bool)
         if side != "none":
-            valid[which, slice(-4, None) if side == "right" else slice(4)] = False
+            size = min(4, tokens - 1)
+            valid[which, slice(-size, None) if side == "right" else slice(size)] = False
         pad = config.get("pad_token_id") or PAD
         return np.where(valid, drawn, pad).astype(np.int32), valid
 

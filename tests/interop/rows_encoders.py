@@ -38,8 +38,9 @@ T5 = dict(
     d_model=20,
     d_kv=6,
     d_ff=44,
-    num_layers=2,
-    num_decoder_layers=3,
+    # Their cache has as many layers as the encoder, so that a deeper decoder cannot generate.
+    num_layers=3,
+    num_decoder_layers=2,
     num_heads=5,
     relative_attention_num_buckets=8,
     relative_attention_max_distance=11,
@@ -52,8 +53,8 @@ T5_V1_1 = T5 | dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False)
 BART = dict(
     vocab_size=53,
     d_model=24,
-    encoder_layers=2,
-    decoder_layers=3,
+    encoder_layers=3,
+    decoder_layers=2,
     encoder_attention_heads=4,
     decoder_attention_heads=4,
     encoder_ffn_dim=44,

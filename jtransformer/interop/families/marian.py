@@ -87,6 +87,12 @@ MARIAN = Family(
     aliases=ALIASES,
     # Fixed sines and cosines, which older versions stored.
     buffers=(r"model\.(encoder|decoder)\.embed_positions\.weight",),
+    unnamed={
+        "decoder_start_token_id": 0,
+        "eos_token_id": None,
+        "forced_eos_token_id": None,
+        "pad_token_id": None,
+    },
     prefix="model.",
 )
 """Marian."""

@@ -213,6 +213,7 @@ MODERNBERT = Family(
         "reference_compile": KERNEL,
         "repad_logits_with_grad": KERNEL,
     },
+    unnamed=dict.fromkeys(f"{name}_token_id" for name in ("bos", "cls", "eos", "pad", "sep")),
     prefix="model.",
 )
 """ModernBERT."""
