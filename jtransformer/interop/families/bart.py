@@ -73,6 +73,7 @@ def read_stacks(
     config.only("normalize_before", False)
     config.only("add_final_layer_norm", False)
     config.only("add_bias_logits", False)
+    config.only("do_blenderbot_90_layernorm", False)
     for name in ("encoder_layerdrop", "decoder_layerdrop"):
         config.only(name, 0.0, 0)
     dropout = config.number("dropout", default=0.1)
@@ -187,6 +188,7 @@ def _attention_rules(spec: ModelSpec, theirs: str, ours: str) -> Iterator[Rule]:
 
 
 IRRELEVANT = {
+    "_num_labels": "names classes",
     "init_std": "initial values are not stored ones",
     "classifier_dropout": TRAINING,
     "classif_dropout": TRAINING,
