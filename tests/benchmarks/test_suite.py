@@ -10,7 +10,7 @@ import time
 import children
 import pytest
 import suite
-from bench import compiling, curves, memory, page
+from bench import compiling, curves, memory, page, training
 from bench.bench import Bench, Plan
 from bench.journal import Journal
 from bench.peers import PEERS
@@ -60,6 +60,17 @@ def test_a_page_shows_what_was_measured_and_names_who_is_missing(journal, tmp_pa
     for name in names:
         assert f"figures/{name}.csv" in text
         assert (index.parent / "figures" / f"{name}.svg").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_each_size_is_trained_in_a_process_of_its_own(tmp_path):
+    journal = Journal(tmp_path / suite.NAME, {})
+    bench = Bench(journal, ["ours"], {}, Plan(rounds=1, seconds=0.01))
+    first = bench._processes["ours"]
+    training.measure(bench, {"one": TINY, "other": TINY})
+    assert {one["size"] for one in journal.of("step")} == {"one", "other"}
+    assert bench._processes["ours"] is not first and first._process.returncode == 0
+    bench.close()
 
 
 @pytest.mark.slow
