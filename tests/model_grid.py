@@ -71,8 +71,10 @@ CHOICES = {
     "position": (
         NoPosition(),
         Sinusoidal(),
+        Sinusoidal(layout="split"),
         Learned(max_length=13, first=2),
         Rope(),
+        Rope(window_theta=9.0),
         T5Bias(buckets=8, max_distance=9),
         Alibi(),
         RelativeBias(max_distance=3),
@@ -80,10 +82,12 @@ CHOICES = {
         Shaw(max_distance=2, values=True),
     ),
     "embedding_norm": (False, True),
+    "first_norm": (True, False),
     "head": (
         TokenHead(),
         TokenHead(tied=False),
         TokenHead(bias=True, transform=True),
+        TokenHead(transform=True, transform_bias=False),
         TokenHead(tied=False, bias=True),
         Classifier(classes=3, pooling="first"),
         Tagger(classes=4),
