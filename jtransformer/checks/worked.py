@@ -91,7 +91,7 @@ def _norms(parts: Parts) -> dict[str, tuple[Any, Any]]:
     pairs = {}
     for name in ("layer_norm", "rms_norm"):
         norm = getattr(parts, name)
-        for case in figures("norms"):
+        for case in figures("norms")["cases"]:
             if norm is not None and name in case:
                 x = jnp.asarray(case["x"], jnp.float64)
                 key = f"{name} of {case['x']} with epsilon {case['epsilon']}"

@@ -368,6 +368,6 @@ def save_and_restore(parameters: Any) -> Any:
     with tempfile.TemporaryDirectory() as directory:
         files = records.RunFiles(Path(directory))
         with Checkpoints(files, "0" * 64) as checkpoints:
-            checkpoints.save(0, parameters, None)
+            checkpoints.save(0, parameters, 0.0)
             restored = checkpoints.restore(0, jax.eval_shape(lambda: parameters))
     return jax.tree.map(jax.numpy.asarray, restored)
