@@ -19,12 +19,16 @@ from jtransformer.spec import (
     DataSpec,
     Dropout,
     EncoderDecoder,
+    LatentAttention,
     Layout,
     LossSpec,
     ModelSpec,
     OptimizerSpec,
+    Precision,
+    Rope,
     RunSpec,
     Seq2Seq,
+    SpanCorruption,
     Synthetic,
     TokenHead,
     TrainingSpec,
@@ -71,10 +75,13 @@ def model(**changes) -> ModelSpec:
     return ModelSpec(**(plain | changes))
 
 
-def run(spec: ModelSpec, chunk: int | None = None, **training) -> RunSpec:
+def run(spec: ModelSpec, chunk: int | None = None, *, corrupts=False, **training) -> RunSpec:
     """Returns a run of a model, whose loss is in chunks; keywords change its TrainingSpec."""
     data, other = DataSpec(length=T), {}
-    if spec.has_encoder:
+    if corrupts:
+        # 9 tokens are dropped in 3 spans: rows of 54 and of 14, which two devices divide.
+        data, other = DataSpec(length=60), {"objective": SpanCorruption()}
+    elif spec.has_encoder:
         data = DataSpec(length=T, source_length=S, source=Synthetic(), rows="padded")
         other = {"objective": Seq2Seq()}
     return RunSpec(
@@ -88,26 +95,38 @@ def run(spec: ModelSpec, chunk: int | None = None, **training) -> RunSpec:
     )
 
 
+LATENT = LatentAttention(latent_width=12, rotary_width=4, value_width=6)
+ROUNDED = "bfloat16"
+NARROW = Precision(**dict.fromkeys(("stream", "attention", "ffn", "head"), ROUNDED))
+SPANS = "spans"
 DROPS = Dropout(embedding=0.1, attention=0.1, ffn=0.1, residual=0.1)
 MODELS = {
     "loop": model(norm_placement="pre", scan_layers=False, qkv_bias=True, ffn_bias=True),
     "scan, dropout": model(scan_layers=True, dropout=DROPS, ffn="swiglu"),
     "untied": model(scan_layers=True, head=TokenHead(tied=False)),
     "two stacks, dropout": model(layers=1, stack=EncoderDecoder(encoder_layers=1), dropout=DROPS),
+    "latent": model(attention=LATENT, key_value_heads=None, position=Rope(), scan_layers=True),
+    ROUNDED: model(precision=NARROW, scan_layers=True),
 }
 # The last chunk is shorter than the others.
 IN_PARTS = {"microbatches": dict(microbatches=2), "chunks": dict(chunk=48)}
 
 
 def run_of(name: str, rows: int) -> RunSpec:
-    """Returns the run of a model, "in microbatches" or "in chunks" where its name says so."""
+    """Returns the run of a model, or that which restores `SPANS` of a text.
+
+    It is "in microbatches" or "in chunks" where its name says so.
+    """
     of, _, parts = name.partition(" in ")
+    if of == SPANS:
+        return run(MODELS["two stacks, dropout"], corrupts=True, batch_size=rows)
     return run(MODELS[of], batch_size=rows, **IN_PARTS.get(parts, {}))
 
 
 def batches(spec: RunSpec, rows: int, count: int = UPDATES) -> list[Batch]:
     """Returns random batches of rows that score no token, one or all; the first scores most."""
     draw = np.random.default_rng(1)
+    T, S = spec.row_lengths
     found = []
     for _ in range(count):
         ids = draw.integers(0, spec.model.vocabulary, (rows, T + 1), dtype=np.int32)

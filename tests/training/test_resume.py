@@ -10,7 +10,7 @@ import tiny_run
 from tiny_run import deterministic, stop_after
 
 from jtransformer import records
-from jtransformer.spec import Dropout, MaskedLM, OptimizerSpec, Patience
+from jtransformer.spec import Dropout, MaskedLM, OptimizerSpec, Patience, Precision
 from jtransformer.training import Checkpoints, Hooks, Interrupted, Trainer, parameter_key
 
 PROGRAMS = {}
@@ -58,6 +58,23 @@ def test_law_mean_dropout_and_masks_go_on_as_if_nothing_had_been(rich, tmp_path,
         assert not [one for one in threading.enumerate() if one.name.startswith("batches")]
     train(spec, tmp_path / "run")
     assert_same(everything(spec, tmp_path / "run"), everything(spec, directory))
+
+
+@pytest.mark.slow
+def test_a_run_in_bfloat16_goes_on_as_if_nothing_had_been(rich, tmp_path):
+    parts = dict.fromkeys(("stream", "attention", "ffn", "head"), "bfloat16")
+    model = dataclasses.replace(rich[0].model, precision=Precision(**parts))
+    spec = dataclasses.replace(rich[0], model=model)
+    train(spec, tmp_path / "undisturbed")
+    for updates in (1, 5):
+        with pytest.raises(Interrupted):
+            train(spec, tmp_path / "run", should_stop=stop_after(updates))
+    train(spec, tmp_path / "run")
+    found = everything(spec, tmp_path / "run")
+    assert_same(found, everything(spec, tmp_path / "undisturbed"))
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(found[3])} == {"float32", "int32"}
+    # And it is another run than that in float32.
+    assert found[0]["result"]["train_nll"] != everything(*rich)[0]["result"]["train_nll"]
 
 
 def test_the_mean_is_what_is_evaluated(rich):
