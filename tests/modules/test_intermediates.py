@@ -228,6 +228,15 @@ def test_null_not_asking_computes_no_weights(key):
     assert plain == str(jax.make_jaxpr(lambda v: model.apply(v, tokens))(variables))
 
 
+@pytest.mark.parametrize(("ffn", "of_layer"), [("gelu", 8), ("swiglu", 9)])
+def test_null_not_asking_makes_no_product_but_those_of_the_model(key, ffn, of_layer):
+    """Four matrices of attention, scores, the read, and two matrices or three; then the head."""
+    spec, tokens = changed(ffn=ffn), tokens_of(key)
+    for names, more in (((), 0), (("layer_0/attention/mixed",), 0), (("layer_1/*/scores",), 1)):
+        program = jax.make_jaxpr(lambda v, n=names: build(spec).apply(v, tokens, intermediates=n))
+        assert str(program(drawn(spec))).count("dot_general[") == 2 * of_layer + 1 + more
+
+
 def test_latent_weights_read_what_the_attention_reads(key):
     spec = VARIANTS["latent"]
     found = inside(spec, key, "layer_0/*")
