@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jtransformer.cli import check_trees as trees
@@ -54,8 +55,13 @@ def output_of(spec: ModelSpec, out: Any) -> Any:
 class Calls:
     """The compiled functions of a model; each is one program."""
 
-    def __init__(self, judged: Judged):
-        """Makes the parameters; compiles nothing else yet."""
+    def __init__(self, judged: Judged, jit: Callable[..., Any] | None = None):
+        """Makes the parameters; compiles nothing else yet.
+
+        Args:
+            judged: What is judged.
+            jit: What compiles functions, with the arguments of `jax.jit`; None is that.
+        """
         import jax
         import jax.numpy as jnp
         import numpy as np
@@ -71,7 +77,8 @@ class Calls:
         self._key = parameter_key
         zeros = jnp.zeros((1, 1), jnp.int32)
         source = zeros if self.spec.has_encoder else None
-        self._init = jax.jit(functools.partial(self._module.init, source=source))
+        self._jit = jit = jit or jax.jit
+        self._init = jit(functools.partial(self._module.init, source=source))
         self._zeros = zeros
         self.start = self.init(judged.seed)
         self.parameters = judged.parameters
@@ -82,12 +89,13 @@ class Calls:
         shape = (ROWS, self.source_length)
         vocabulary = self.spec.source_vocabulary or 0
         self.source = generator.integers(max(1, vocabulary), size=shape).astype(np.int32)
-        self._plain = jax.jit(lambda p, tokens, given: self._logits(p, tokens, **given))
+        self._plain = jit(lambda p, tokens, given: self._logits(p, tokens, **given))
         # Every argument is given, so that one program serves whoever changes one of them.
-        self._full = jax.jit(lambda p, tokens, given: self._logits(p, tokens, **given))
+        self._full = jit(lambda p, tokens, given: self._logits(p, tokens, **given))
+        # These are derived inside of other programs, which have the compiler's options.
         self._outputs = jax.jit(functools.partial(self._all, self._module))
         self._outputs_double = jax.jit(functools.partial(self._all, self._double))
-        self._step = jax.jit(self._cached)
+        self._step = jit(self._cached)
 
     def init(self, seed: int) -> Any:
         """Returns initial values."""
@@ -147,9 +155,7 @@ class Calls:
 
     def again(self, tokens: Any) -> Any:
         """Returns logits of a program that is compiled anew."""
-        import jax
-
-        anew = jax.jit(lambda p, tokens, given: self._logits(p, tokens, **given))
+        anew = self._jit(lambda p, tokens, given: self._logits(p, tokens, **given))
         return anew(self.parameters, tokens, self.needed(len(tokens)))
 
     def initial(self, tokens: Any) -> Any:
@@ -210,8 +216,6 @@ class Calls:
 
         What else there is before the layers, positions and a norm, is switched off.
         """
-        import jax
-
         from jtransformer.modules import build
 
         position = self.spec.position
@@ -225,7 +229,7 @@ class Calls:
             needed = self.needed(len(stream))
             return output_of(spec, module.apply(given, None, embeddings=stream, **needed))
 
-        return jax.jit(logits)(self.parameters, stream)
+        return self._jit(logits)(self.parameters, stream)
 
     def shapes(self, spec: ModelSpec) -> dict[str, tuple[int, ...]]:
         """Returns the shapes of the parameters that a model makes, by path."""

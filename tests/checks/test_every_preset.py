@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tiny_presets
+from quickly import quickly
 
 from jtransformer.checks import run_all
 from jtransformer.cli.check_laws import arguments
@@ -69,8 +70,9 @@ QUICK = (
 def asked(model):
     """Returns what `run_all` is given for a model."""
     subject = Judged("model", model, None, 0, None, "a model alone has no data", LENGTH)
-    given, reasons = arguments(subject, Calls(subject), available=10**12)
-    return given | {"reasons": reasons}
+    given, reasons = arguments(subject, Calls(subject, quickly), available=10**12)
+    # Figures worked out by hand are those of functions, whatever the model.
+    return given | {"reasons": reasons, "parts": None}
 
 
 def judged(given, **changes):
@@ -93,7 +95,7 @@ def models():
 def test_every_preset_keeps_every_law(name):
     report = judged(asked(models()[name]))
     assert report.passed, report.failures
-    assert sum(row.verdict == "pass" for row in report.rows) >= 25
+    assert sum(row.verdict == "pass" for row in report.rows) >= 18
 
 
 @pytest.mark.slow
