@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 from tiny_model import T, V, needed, shapes_of
 
-from jtransformer.functional import FFN_KINDS
 from jtransformer.modules import build, initialiser
 from jtransformer.spec import (
-    GATED_FFNS,
     Classifier,
     DotProduct,
     Dropout,
@@ -184,7 +182,6 @@ LIVE = {
     "TokenHead.scale_down": (ONE, of(head=TokenHead(scale_down=True))),
     "TokenHead.soft_cap": (ONE, of(head=TokenHead(soft_cap=1.0))),
     "TokenHead.transform": (ONE, of(head=TokenHead(transform=True))),
-    # It starts at zero: a head without it has a parameter less, whose value `NULL` holds.
     "TokenHead.transform_bias": tuple(
         of(head=TokenHead(transform=True, transform_bias=has_bias)) for has_bias in (True, False)
     ),
@@ -287,22 +284,7 @@ def test_live_each_program_differs(name):
     assert programs[0] != programs[1]
 
 
-def test_live_the_same_numbers_in_other_heads_are_another_model(run):
-    def flat(names, value):
-        numbers = np.random.default_rng(len(names)).normal(size=value.size)
-        return np.asarray(numbers.reshape(value.shape), np.float32)
-
-    tokens = jax.random.randint(jax.random.key(1), (2, T), 0, V)
-    ours, theirs = (run(of(heads=heads), tokens, edit=flat)[0].logits for heads in (3, 4))
-    assert not np.allclose(ours, theirs, atol=1e-3)
-
-
 FFNS = typing.get_args(typing.get_type_hints(ModelSpec)["ffn"])
-
-
-def test_spec_and_functions_agree_on_which_networks_have_a_gate():
-    assert set(FFNS) == set(FFN_KINDS)
-    assert {name for name in FFNS if FFN_KINDS[name].gated} == set(GATED_FFNS)
 
 
 @pytest.mark.parametrize("ffn", FFNS)

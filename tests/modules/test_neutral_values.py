@@ -5,6 +5,7 @@ tables, ones for scales.
 """
 
 import dataclasses
+import typing
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,9 @@ import numpy as np
 import pytest
 from tiny_model import B, S, T, V, needed
 
+from jtransformer.functional import FFN_KINDS
 from jtransformer.spec import (
+    GATED_FFNS,
     Alibi,
     DotProduct,
     Dropout,
@@ -211,3 +214,19 @@ def test_null_rows_of_the_table_given_as_embeddings_are_the_tokens(run):
     np.testing.assert_array_equal(found.logits, expected.logits)
     other, _ = run(spec, None, embeddings=2 * table[tokens()], source_embeddings=table[source])
     assert not np.allclose(other.logits, expected.logits, atol=1e-3)
+
+
+def test_spec_and_functions_agree_on_which_networks_have_a_gate():
+    names = typing.get_args(typing.get_type_hints(ModelSpec)["ffn"])
+    assert set(names) == set(FFN_KINDS)
+    assert {name for name in names if FFN_KINDS[name].gated} == set(GATED_FFNS)
+
+
+def test_live_the_same_numbers_in_other_heads_are_another_model(run):
+    def flat(names, value):
+        numbers = np.random.default_rng(len(names)).normal(size=value.size)
+        return np.asarray(numbers.reshape(value.shape), np.float32)
+
+    tokens = jax.random.randint(jax.random.key(1), (2, T), 0, V)
+    ours, theirs = (run(of(heads=heads), tokens, edit=flat)[0].logits for heads in (3, 4))
+    assert not np.allclose(ours, theirs, atol=1e-3)
