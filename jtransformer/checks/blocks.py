@@ -132,7 +132,7 @@ def _two_heads(parts: Parts, known: Mapping[str, Any], x: Any, variant: str) -> 
         heads = jnp.where(on[:, None], attend(q, k, v, mask)[0], 0.0)
         record["heads"] = jnp.swapaxes(heads, 0, 1)
         if parts.attention_layer is not None and on.all():
-            record["attention"] = parts.attention_layer(h, wq, wk, wv, wo, mask)
+            record["attention"] = parts.attention_layer(h, (wq, wk, wv, wo), mask)
         else:
             record["attention"] = jnp.einsum("TNH,NHD->TD", heads, wo)
         return record["attention"]

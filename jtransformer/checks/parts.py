@@ -14,8 +14,8 @@ class Parts(NamedTuple):
         rms_norm: Likewise.
         attention: `(q, k, v, mask) -> heads`; heads `B T N H`, mask bool `T S` or None.
         attention_weights: `(q, k, mask) -> weights`, `B N T S`.
-        attention_layer: `(x, wq, wk, wv, wo, mask) -> y`, with the split into heads and what
-            joins them: x `T D`, wq `D N H`, wo `N H D`.
+        attention_layer: `(x, kernels, mask) -> y`, with the split into heads and what joins
+            them: x `T D`, kernels those of queries, keys, values (`D N H`) and output (`N H D`).
         feed_forward: `(x, w_in, w_out, activation) -> y`, the activation a function.
         activations: Functions by name: relu, gelu (the exact one), gelu_tanh, silu, sigmoid.
         residual: `(x, sublayer, norm_in, norm_out) -> y`, either norm or None.

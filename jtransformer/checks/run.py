@@ -192,8 +192,7 @@ def run_all(
     known, chosen = dict(reasons or {}), NAMES if laws is None else tuple(laws)
     _check({"length": length, "rows": rows, "vocabulary": vocabulary})
     _check_names(reasons=known, laws=chosen)
-    triangle = np.tri(length, dtype=bool) if causal else np.ones((length, length), bool)
-    given["reach"] = _square(triangle if reach is None else reach, length)
+    given["reach"] = _reach(reach, length, causal)
     given["without_gradient"] = without_gradient or {}
     if isinstance(decoding, Decoding):
         given["decoding"] = {"cache": decoding}
@@ -216,7 +215,9 @@ def _check_names(**given: Collection[str]) -> None:
                 )
 
 
-def _square(reach: Any, length: int) -> np.ndarray:
+def _reach(reach: Any, length: int, causal: bool) -> np.ndarray:
+    if reach is None:
+        return np.tri(length, dtype=bool) if causal else np.ones((length, length), bool)
     found = np.asarray(reach)
     if found.shape != (length, length) or found.dtype != bool:
         raise ValueError(

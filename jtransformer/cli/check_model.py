@@ -20,6 +20,8 @@ from jtransformer.spec import (
     TokenHead,
 )
 
+Given = dict[str, Any]
+"""Arguments of `jtransformer.checks.run_all`."""
 ROWS = 2
 READ = 4
 """Ids of the source below this alone are read for the loss at the start, as those of the rows."""

@@ -16,8 +16,9 @@ def functional_parts() -> Parts:
     def drawn(mask: Any) -> Any:
         return None if mask is None else jnp.asarray(mask)[None, None]
 
-    def attention_layer(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, mask: Any) -> Any:
-        q, k, v = (F.linear(x[None], kernel) for kernel in (wq, wk, wv))
+    def attention_layer(x: Any, kernels: Any, mask: Any) -> Any:
+        *inwards, wo = kernels
+        q, k, v = (F.linear(x[None], kernel) for kernel in inwards)
         return F.linear(F.dot_product_attention(q, k, v, mask=drawn(mask)), wo, axes=2)[0]
 
     def residual(x: Any, sublayer: Any, norm_in: Any, norm_out: Any) -> Any:

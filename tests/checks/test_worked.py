@@ -41,8 +41,9 @@ def swapped(heads):
     return jnp.swapaxes(heads.reshape(*heads.shape[:-2], *heads.shape[:-3:-1]), -1, -2)
 
 
-def wrong_heads(x, wq, wk, wv, wo, mask):
-    q, k, v = (swapped(jnp.einsum("TD,DNH->TNH", x, w))[None] for w in (wq, wk, wv))
+def wrong_heads(x, kernels, mask):
+    *inwards, wo = kernels
+    q, k, v = (swapped(jnp.einsum("TD,DNH->TNH", x, w))[None] for w in inwards)
     drawn = None if mask is None else mask[None, None]
     return F.linear(F.dot_product_attention(q, k, v, mask=drawn), wo, axes=2)[0]
 
