@@ -12,6 +12,7 @@ import dataclasses
 import json
 import pickle
 import struct
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -158,7 +159,10 @@ def _unpickled(path: Path) -> dict[str, Any]:
             "", f"{path.name} is pickled, which torch alone reads; install torch, or convert it."
         ) from None
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
+        with warnings.catch_warnings():
+            # It warns of forms of pickles that it then refuses.
+            warnings.simplefilter("ignore", UserWarning)
+            found = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
     except pickle.UnpicklingError:
         raise SpecError(
             "",

@@ -26,7 +26,13 @@ WINDOWED, UNBOUNDED = "sliding_attention", "full_attention"
 NO_SCALING: tuple[dict[str, Any] | None, ...] = (None, {})
 
 
-def read_rope(config: ConfigReader, *, theta: float = 10_000.0, fraction: float = 1.0) -> Rope:
+def read_rope(
+    config: ConfigReader,
+    *,
+    theta: float = 10_000.0,
+    fraction: float = 1.0,
+    length: int | None = None,
+) -> Rope:
     """Reads rotary positions that turn channels in halves.
 
     Args:
@@ -34,10 +40,12 @@ def read_rope(config: ConfigReader, *, theta: float = 10_000.0, fraction: float 
             `partial_rotary_factor` are read.
         theta: Base where none is given.
         fraction: Share of the channels that turns where none is given.
+        length: `max_position_embeddings` where it is not given, which is the trained length of
+            scalings that say none; None is none.
     """
     base = config.number("rope_theta", default=None)
     share = config.number("partial_rotary_factor", default=None)
-    length = config.integer("max_position_embeddings", default=None)
+    length = config.integer("max_position_embeddings", default=length)
     old, new = config.raw("rope_scaling", default=None), config.raw("rope_parameters", default=None)
     if old not in NO_SCALING and new not in NO_SCALING and old != new:
         raise config.refusal("rope_scaling", "and rope_parameters both are there; keep one of them")

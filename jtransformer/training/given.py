@@ -50,9 +50,10 @@ def save_given(files: records.RunFiles, spec: RunSpec, identity: str, parameters
     )
     state = zeros._replace(parameters=parameters)
     sizes = [leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(parameters)]
+    # An array must be smaller than what may be under way.
+    most = max(AT_ONCE_BYTES, 1 + max(sizes))
     arrays = ocp.BasePyTreeCheckpointHandler(
-        save_concurrent_bytes=max([AT_ONCE_BYTES, *sizes]),
-        save_device_host_concurrent_bytes=max([AT_ONCE_BYTES, *sizes]),
+        save_concurrent_bytes=most, save_device_host_concurrent_bytes=most
     )
     handler = ocp.CompositeCheckpointHandler(
         state=ocp.PyTreeCheckpointHandler(handler_impl=arrays), about=ocp.JsonCheckpointHandler()

@@ -27,19 +27,24 @@ def read(config: ConfigReader) -> ModelSpec:
         attention_out_bias=bias,
         ffn_width=config.integer("intermediate_size", default=11_008),
         ffn_bias=config.flag("mlp_bias", default=False),
-        **read_shared(config),
+        **read_shared(config, length=2048),
     )
 
 
-def read_shared(config: ConfigReader) -> dict[str, Any]:
-    """Reads the settings of a spec whose fields and defaults Llama and its kin have in common."""
+def read_shared(config: ConfigReader, *, length: int) -> dict[str, Any]:
+    """Reads the settings of a spec whose fields and defaults Llama and its kin have in common.
+
+    Args:
+        config: The config.
+        length: `max_position_embeddings` where it is left out.
+    """
     return {
         "width": config.integer("hidden_size", default=4096),
         "layers": config.integer("num_hidden_layers", default=32),
         "heads": config.integer("num_attention_heads", default=32),
         "ffn": config.choice("hidden_act", GATES, default="silu"),
         "norm": RMSNorm(epsilon=config.number("rms_norm_eps", default=1e-6)),
-        "position": read_rope(config),
+        "position": read_rope(config, length=length),
         "head": TokenHead(tied=config.flag("tie_word_embeddings", default=False)),
         "dropout": Dropout(attention=config.number("attention_dropout", default=0.0)),
         "initialization": "bert",
@@ -94,6 +99,7 @@ def rules(spec: ModelSpec) -> Iterator[Rule]:
         yield from dense("lm_head", "head", bias=False)
 
 
+LENGTH = {"max_position_embeddings": "bounds no rotary position"}
 FREQUENCIES = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"
 """Stored by old versions, and computed here."""
 
@@ -104,9 +110,7 @@ LLAMA = Family(
     read=read,
     write=write,
     rules=rules,
-    irrelevant={
-        "pretraining_tp": "computes the same in pieces",
-    },
+    irrelevant=LENGTH | {"pretraining_tp": "computes the same in pieces"},
     buffers=(FREQUENCIES,),
     prefix="model.",
 )

@@ -6,7 +6,13 @@ Reference: `MistralForCausalLM`, https://github.com/huggingface/transformers.
 from typing import Any
 
 from jtransformer.interop.expressing import of_kind
-from jtransformer.interop.families.llama import FREQUENCIES, read_shared, rules, write_shared
+from jtransformer.interop.families.llama import (
+    FREQUENCIES,
+    LENGTH,
+    read_shared,
+    rules,
+    write_shared,
+)
 from jtransformer.interop.family import Family
 from jtransformer.interop.reading import ConfigReader
 from jtransformer.spec import DotProduct, ModelSpec
@@ -20,7 +26,7 @@ def read(config: ConfigReader) -> ModelSpec:
         head_width=config.integer("head_dim", default=None),
         attention=DotProduct(window=config.integer("sliding_window", default=4096, null=None)),
         ffn_width=config.integer("intermediate_size", default=14_336),
-        **read_shared(config),
+        **read_shared(config, length=131_072),
     )
 
 
@@ -37,6 +43,7 @@ MISTRAL = Family(
     read=read,
     write=write,
     rules=rules,
+    irrelevant=LENGTH,
     buffers=(FREQUENCIES,),
     prefix="model.",
 )

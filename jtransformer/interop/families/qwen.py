@@ -8,7 +8,13 @@ Reference: `Qwen2ForCausalLM`, `Qwen3ForCausalLM`, https://github.com/huggingfac
 from typing import Any
 
 from jtransformer.interop.expressing import of_kind
-from jtransformer.interop.families.llama import FREQUENCIES, read_shared, rules, write_shared
+from jtransformer.interop.families.llama import (
+    FREQUENCIES,
+    LENGTH,
+    read_shared,
+    rules,
+    write_shared,
+)
 from jtransformer.interop.family import Family
 from jtransformer.interop.reading import ConfigReader
 from jtransformer.interop.rotary import (
@@ -43,7 +49,7 @@ def read_qwen3(config: ConfigReader) -> ModelSpec:
 
 
 def _read_both(config: ConfigReader) -> dict[str, Any]:
-    return read_shared(config) | {
+    return read_shared(config, length=32_768) | {
         "vocabulary": config.integer("vocab_size", default=151_936),
         "key_value_heads": config.integer("num_key_value_heads", default=32, null=None),
         "ffn_width": config.integer("intermediate_size", default=22_016),
@@ -94,6 +100,7 @@ QWEN2 = Family(
     read=read_qwen2,
     write=write_qwen2,
     rules=rules,
+    irrelevant=LENGTH,
     buffers=(FREQUENCIES,),
     prefix="model.",
 )
@@ -105,6 +112,7 @@ QWEN3 = Family(
     read=read_qwen3,
     write=write_qwen3,
     rules=rules,
+    irrelevant=LENGTH,
     buffers=(FREQUENCIES,),
     prefix="model.",
 )
