@@ -158,7 +158,9 @@ ROWS: tuple[Row, ...] = (
             num_key_value_heads=2,
             head_dim=12,
             tie_word_embeddings=True,
-            rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.4),
+            rope_parameters=dict(
+                rope_type="linear", factor=2.5, rope_theta=500.0, partial_rotary_factor=0.4
+            ),
         ),
     ),
     Row(

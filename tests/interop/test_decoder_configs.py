@@ -4,13 +4,12 @@ import re
 
 import numpy as np
 import pytest
+from interop.held import read_again, stored
 from interop.published_decoders import PUBLISHED
 
 from jtransformer import accounting
 from jtransformer.interop import family_named, family_of
 from jtransformer.interop.expressing import plain, read_with, written
-from jtransformer.interop.files import Store
-from jtransformer.interop.mapping import matched, read_leaves, rules_of, shapes_of, their_tensors
 from jtransformer.spec import (
     Alibi,
     DotProduct,
@@ -62,6 +61,18 @@ def test_published_configs_have_their_parameters(name):
 )
 def test_published_configs_are_the_presets(name, preset):
     assert plain(read(PUBLISHED[name][0])) == plain(preset())
+
+
+def test_settings_that_no_count_of_parameters_shows():
+    gemma2, neox = (read(PUBLISHED[name][0]) for name in ("gemma-2-2b", "gpt-neox-20b"))
+    assert gemma2.attention == DotProduct(
+        scale=1 / 16, soft_cap=50.0, window=4096, window_pattern="window,full"
+    )
+    assert gemma2.head == TokenHead(soft_cap=30.0)
+    assert (gemma2.ffn, neox.ffn) == ("geglu_tanh", "gelu_tanh")
+    wirings = {name: read(PUBLISHED[name][0]).sublayers for name in PUBLISHED}
+    assert wirings["falcon-7b"] == wirings["phi-1.5"] == "parallel_one_norm"
+    assert wirings["falcon-40b"] == "parallel"
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -171,34 +182,6 @@ def test_error_what_a_family_lacks_is_named(family, path, changes):
     spec = ModelSpec(**({f: getattr(BASE, f) for f in ("width", "heads")} | fitting | changes))
     with pytest.raises(SpecError, match=rf"^{path} = "):
         written(family_named(family), spec)
-
-
-class Held(Store):
-    """Tensors that are held in memory."""
-
-    def __init__(self, tensors):
-        self.tensors = tensors
-        self.shapes = {name: array.shape for name, array in tensors.items()}
-        self.dtypes = dict.fromkeys(tensors, "F32")
-
-    def read(self, name):
-        return self.tensors[name]
-
-
-def stored(family: str, spec: ModelSpec):
-    """Returns random parameters of a spec, and the same as the family stores them."""
-    shapes = shapes_of(spec)
-    generator = np.random.default_rng(3)
-    leaves = {path: generator.normal(size=shape) for path, shape in shapes.items()}
-    rules = rules_of(family_named(family), spec, shapes)
-    return leaves, dict(their_tensors(rules, leaves))
-
-
-def read_again(family: str, spec: ModelSpec, tensors):
-    shapes, store = shapes_of(spec), Held(tensors)
-    rules = rules_of(family_named(family), spec, shapes)
-    matches = matched(family_named(family), rules, shapes, store)
-    return dict(read_leaves(matches, shapes, store, np.array))
 
 
 def without(prefix):

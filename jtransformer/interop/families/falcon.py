@@ -43,7 +43,7 @@ def read(config: ConfigReader) -> ModelSpec:
         ffn_bias=bias,
         norm=LayerNorm(epsilon=config.number("layer_norm_epsilon", default=1e-5)),
         sublayers=sublayers,
-        position=read_rope(config),
+        position=read_rope(config, length=2048),
         head=TokenHead(tied=config.flag("tie_word_embeddings", default=True)),
         initialization="bert",
     )

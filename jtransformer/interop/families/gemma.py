@@ -81,7 +81,7 @@ def _common(config: ConfigReader, *, logit_cap: float | None = None) -> dict[str
         "qkv_bias": bias,
         "attention_out_bias": bias,
         "norm": RMSNorm(epsilon=config.number("rms_norm_eps", default=1e-6), unit_offset=True),
-        "position": read_rope(config),
+        "position": read_rope(config, length=8192),
         "scale_embedding": True,
         "head": TokenHead(tied=tied, soft_cap=logit_cap),
         "dropout": Dropout(attention=config.number("attention_dropout", default=0.0)),

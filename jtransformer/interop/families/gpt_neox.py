@@ -38,7 +38,7 @@ def read(config: ConfigReader) -> ModelSpec:
         ffn_bias=True,
         norm=LayerNorm(epsilon=config.number("layer_norm_eps", default=1e-5)),
         sublayers="parallel" if parallel else "sequential",
-        position=read_rope(config, fraction=0.25),
+        position=read_rope(config, fraction=0.25, length=2048),
         head=TokenHead(tied=config.flag("tie_word_embeddings", default=False)),
         dropout=Dropout(
             embedding=dropout,

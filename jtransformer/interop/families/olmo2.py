@@ -19,7 +19,6 @@ def read(config: ConfigReader) -> ModelSpec:
     own = {
         "vocabulary": config.integer("vocab_size", default=50_304),
         "key_value_heads": config.integer("num_key_value_heads", default=None),
-        # No field of their class, but read where a config has it.
         "head_width": config.integer("head_dim", default=None),
         "attention": DotProduct(query_key_norm="width"),
         "qkv_bias": bias,
@@ -28,12 +27,16 @@ def read(config: ConfigReader) -> ModelSpec:
         "norm_placement": "branch",
         "norm": RMSNorm(epsilon=config.number("rms_norm_eps", default=1e-5)),
     }
-    return ModelSpec(**(read_shared(config) | own))
+    return ModelSpec(**(read_shared(config, length=2048) | own))
 
 
 def write(spec: ModelSpec) -> dict[str, Any]:
     """Writes the config."""
-    return write_shared(spec) | {"attention_bias": spec.qkv_bias}
+    found = write_shared(spec) | {"attention_bias": spec.qkv_bias}
+    # No field of their class, but read where a config has it.
+    if spec.heads * spec.H == spec.width:
+        del found["head_dim"]
+    return found
 
 
 def rules(spec: ModelSpec) -> Iterator[Rule]:

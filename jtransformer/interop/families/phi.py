@@ -29,7 +29,6 @@ def read(config: ConfigReader) -> ModelSpec:
         layers=config.integer("num_hidden_layers", default=24),
         heads=config.integer("num_attention_heads", default=32),
         key_value_heads=config.integer("num_key_value_heads", default=None),
-        # No field of their class, but read where a config has it.
         head_width=config.integer("head_dim", default=None),
         qkv_bias=True,
         attention_out_bias=True,
@@ -38,7 +37,7 @@ def read(config: ConfigReader) -> ModelSpec:
         ffn_bias=True,
         norm=LayerNorm(epsilon=config.number("layer_norm_eps", default=1e-5)),
         sublayers="parallel_one_norm",
-        position=read_rope(config, fraction=0.5),
+        position=read_rope(config, fraction=0.5, length=2048),
         head=TokenHead(tied=config.flag("tie_word_embeddings", default=False), bias=True),
         dropout=Dropout(
             embedding=config.number("embd_pdrop", default=0.0),
@@ -54,13 +53,12 @@ def write(spec: ModelSpec) -> dict[str, Any]:
     rope = write_rope(of_kind(spec, "position", Rope))
     # A share that is left out would be a half.
     rope["rope_parameters"].setdefault("partial_rotary_factor", 1.0)
-    return {
+    found = {
         "vocab_size": spec.vocabulary,
         "hidden_size": spec.width,
         "num_hidden_layers": spec.layers,
         "num_attention_heads": spec.heads,
         "num_key_value_heads": spec.K,
-        "head_dim": spec.H,
         "hidden_act": word_of(ACTIVATIONS, spec),
         "intermediate_size": spec.ffn_width,
         "layer_norm_eps": of_kind(spec, "norm", LayerNorm).epsilon,
@@ -68,7 +66,11 @@ def write(spec: ModelSpec) -> dict[str, Any]:
         "embd_pdrop": spec.dropout.embedding,
         "attention_dropout": spec.dropout.attention,
         "resid_pdrop": spec.dropout.residual,
-    } | rope
+    }
+    # No field of their class, but read where a config has it.
+    if spec.heads * spec.H != spec.width:
+        found["head_dim"] = spec.H
+    return found | rope
 
 
 def rules(spec: ModelSpec) -> Iterator[Rule]:
