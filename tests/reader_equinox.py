@@ -167,7 +167,7 @@ def stripped(model):
     return dataclasses.replace(model, layers=quiet)
 
 
-def arguments(model, shift=1) -> dict[str, Any]:
+def arguments(model, shift=1, most: int | None = 2) -> dict[str, Any]:
     """Returns what a reader gives `run_all` to have his model judged by all that he can."""
     call = quickly(lambda model, tokens, options: model(tokens, **options))
     step = quickly(lambda model, cache, tokens: model.decode(cache, tokens))
@@ -193,7 +193,7 @@ def arguments(model, shift=1) -> dict[str, Any]:
         with_prefix=lambda tokens, prefix: call(model, tokens, {"prefix": prefix}),
         with_positions=lambda tokens, at: call(model, tokens, {"positions": at}),
         positions="relative",
-        decoding=Decoding(empty, lambda cache, tokens: step(model, cache, tokens)),
+        decoding=Decoding(empty, lambda cache, tokens: step(model, cache, tokens), most=most),
         initial=lambda tokens: call(model, tokens, {}),
         loss=lambda ids: loss(model, ids, shift),
         parameters=model,

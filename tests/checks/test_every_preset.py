@@ -60,10 +60,8 @@ CHOICES = {
 QUICK = (
     "reach by perturbation",
     "documents of a row",
-    "cached decoding",
     "differences of positions alone",
     "tree of parameters",
-    "order of heads",
 )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 
 import pytest
 import tiny_run
@@ -108,6 +109,9 @@ def test_every_law_of_a_config_and_of_its_run(capsys, trained):
     config, workdir = trained
     capsys.readouterr()
     for subject in (("--config", config), ("--workdir", workdir)):
+        begin = time.process_time()
         found = judged(capsys, *subject)
+        # Of the process, since other processes share the machine: 41 s on one, 2026-12-01.
+        assert time.process_time() - begin < 60
         assert found["passed"], [row for row in found["rows"] if row["verdict"] == "fail"]
-        assert found["counts"]["pass"] >= 33 and found["seconds"] < 60
+        assert found["counts"]["pass"] >= 33
