@@ -194,6 +194,8 @@ def others(cls, name, value, hint):
         return [one for one in typing.get_args(hint) if one != value]
     if isinstance(value, bool):
         return [not value]
+    if value is None and str in typing.get_args(hint):
+        return ["x"]
     if value is None:
         return [3] if int in typing.get_args(hint) else [0.75]
     if isinstance(value, int):

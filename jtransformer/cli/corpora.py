@@ -2,22 +2,28 @@
 
 from typing import Any
 
+from jtransformer.cli.starts import Starts
 from jtransformer.spec import RunSpec
 from jtransformer.sweep import Plan
 
 
 class Corpora:
-    """What the runs of a sweep read, each read once."""
+    """What the runs of a sweep read, each read once.
+
+    Attributes:
+        starts: What they start from.
+    """
 
     def __init__(self):
         self._corpora: dict[Any, Any] = {}
+        self.starts = Starts()
 
     def sha256(self, spec: RunSpec) -> str:
         """Returns the hash of what a run reads."""
         return self.load(spec).sha256
 
     def check(self, plan: Plan) -> None:
-        """Refuses what cannot fill a batch of some cell, or does not fit its model."""
+        """Refuses what cannot fill a batch of some cell, does not fit its model, or starts none."""
         from jtransformer import data
         from jtransformer.data.vocabularies import check_vocabularies
 
@@ -25,6 +31,12 @@ class Corpora:
             corpus = self.load(cell.spec)
             data.check_batch(corpus, cell.spec)
             check_vocabularies(corpus, cell.spec)
+            self.starts.taken_over(cell.spec, corpus.tokenizer.sha256)
+
+    def taken_over(self, plan: Plan) -> dict[str, dict[str, Any]]:
+        """Returns what each arm that does not start anew takes over; see `training.taken_over`."""
+        tokenizer = self.load(plan.base).tokenizer.sha256
+        return self.starts.of_arms(plan, tokenizer)
 
     def describe(self, spec: RunSpec) -> dict[str, Any]:
         """Returns what the manifest says of the data, yardsticks included."""

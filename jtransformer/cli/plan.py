@@ -74,7 +74,7 @@ def run(argv: list[str]) -> int:
     # Before anything starts JAX, which is told here what is at hand.
     target = None if values.topology is None else read_target(values, experiment.layout)
     plan, complete = _plan(values, experiment, corpora)
-    figures = _figures(plan, complete, noise)
+    figures = _figures(plan, complete, noise, corpora.taken_over(plan))
     groups = groups_of(plan.cells, complete)
     measured = [
         time_parts(group.cells[0].spec, corpora) if values.measure else None for group in groups
@@ -139,9 +139,11 @@ def _tokens(spec: RunSpec) -> int:
     return rows * spec.row_lengths.length
 
 
-def _figures(plan: Plan, complete: set[str], noise: Noise | None) -> dict[str, Any]:
+def _figures(
+    plan: Plan, complete: set[str], noise: Noise | None, starts: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
     """Returns everything that is known without a device, as JSON has it."""
-    arms = manifest(plan, ABOUT)["arms"]
+    arms = manifest(plan, ABOUT | {"starts": starts})["arms"]
     for arm in arms:
         arm["runs"] = sum(cell.arm == arm["name"] for cell in plan.cells)
         del arm["spec"]

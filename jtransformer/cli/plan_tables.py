@@ -7,6 +7,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from jtransformer import records
 from jtransformer.cli.progress import console
 from jtransformer.cli.timings import Timings
 from jtransformer.cli.units import as_bytes, as_time
@@ -55,6 +56,26 @@ def _print_arms(arms: Sequence[dict[str, Any]], runs: Mapping[str, int]) -> None
             *("—" if value is None else f"{value:+.3%}" for value in apart),
         )
     console().print(table)
+    for line in start_lines(arms):
+        print(line)
+
+
+def start_lines(arms: Sequence[dict[str, Any]]) -> list[str]:
+    """Says what arms take over from other parameters, and warns where that is unequal."""
+    starts = {arm["name"]: arm.get("start") for arm in arms}
+    if not any(starts.values()):
+        return []
+    lines = [
+        f"{name} starts anew"
+        if start is None
+        else f"{name} takes over from {start['directory']}: {records.taken_sentence(start)}"
+        for name, start in starts.items()
+    ]
+    for scale in dict.fromkeys(arm["scale"] for arm in arms):
+        own = {arm["name"]: arm.get("start") for arm in arms if arm["scale"] == scale}
+        unequal = records.unequal_starts(own)
+        lines += [] if unequal is None else [f"Warning: {unequal}."]
+    return lines
 
 
 def _print_groups(figures: dict[str, Any]) -> None:

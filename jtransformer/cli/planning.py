@@ -27,6 +27,7 @@ def read_plan(experiment: Experiment, corpora: Corpora) -> Plan:
         experiment.tree,
         read_declaration(experiment.sweep),
         corpora.sha256,
+        start_sha256=corpora.starts.sha256,
         touched=experiment.touched,
         inherited=experiment.inherited,
     )

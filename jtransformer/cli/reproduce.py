@@ -43,6 +43,7 @@ from jtransformer.cli.main import FAILED_RUN, REQUEUE
 from jtransformer.cli.preflight import check_no_sweep, check_space, check_writable, locked
 from jtransformer.cli.progress import say
 from jtransformer.cli.run_directory import read_about
+from jtransformer.cli.starts import Starts
 from jtransformer.cli.stopping import stop_requests
 from jtransformer.spec import RunSpec, SpecError, fingerprint, from_tree
 
@@ -99,7 +100,11 @@ def read_recorded(workdir: Path) -> Recorded:
     files = records.RunFiles(workdir)
     about = read_about(files)
     spec = from_tree(about["spec"])
-    if fingerprint(spec, about["data_sha256"], records.SCHEMA) != about["fingerprint"]:
+    start = (about.get("start") or {}).get("sha256")
+    is_whole = (start is None) == (spec.start_from is None)
+    if not is_whole or (
+        fingerprint(spec, about["data_sha256"], records.SCHEMA, start) != about["fingerprint"]
+    ):
         raise records.DamagedRecord(
             f"{files.spec} is damaged (its spec is not the one of its fingerprint); restore it "
             "from a copy."
@@ -135,6 +140,9 @@ def _check_data(workdir: Path, recorded: Recorded) -> None:
         "data": (corpus.sha256, recorded.about["data_sha256"]),
         "tokenizer": (corpus.tokenizer.sha256, recorded.about["tokenizer_sha256"]),
     }
+    if recorded.spec.start_from is not None:
+        found = Starts().sha256(recorded.spec) or ""
+        hashes["start"] = found, recorded.about["start"]["sha256"]
     for what, (present, expected) in hashes.items():
         if present != expected:
             raise SpecError(

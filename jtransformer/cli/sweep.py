@@ -48,7 +48,7 @@ from jtransformer.cli.corpora import Corpora
 from jtransformer.cli.finished import is_finished, show_finished
 from jtransformer.cli.launch_flags import Workers, launch_flags, read_workers, spread_by
 from jtransformer.cli.main import FAILED_RUN, REQUEUE
-from jtransformer.cli.plan_tables import print_plan
+from jtransformer.cli.plan_tables import print_plan, start_lines
 from jtransformer.cli.planning import continued, read_plan
 from jtransformer.cli.preflight import (
     check_no_single_run,
@@ -103,6 +103,7 @@ def run(argv: list[str]) -> int:
         "command": shlex.join(["jtransformer", "sweep", *argv]),
         "data": _known(plan, workdir, corpora) or corpora.describe(plan.base),
         "threads": _threads(workdir),
+        "starts": corpora.taken_over(plan),
     }
     if values.dry_run:
         print_plan(_job(plan, about, workdir, workers).manifest)
@@ -177,6 +178,8 @@ def _train_and_report(job: _Job, tracking: Tracking) -> int:
         return 0
     _write_manifest(job)
     write_launch(job.workdir, job.workers.launch)
+    for line in start_lines(job.manifest["arms"]):
+        say(line)
     if not job.workers.number:
         _say_what_is_planned(job if _todo(job) else _grown(job))
         return 0

@@ -80,11 +80,14 @@ def run(argv: list[str]) -> int:
         trainer = Trainer(hooks)
         # What the run reads is refused before its directory is made.
         trainer.identify(spec)
+        start = trainer.taken_over(spec)
         execution = execution_of(spread)
         trainer.check(spec, execution)
         idle = unused_devices(execution)
         if idle is not None:
             say(idle)
+        if start is not None and is_first():
+            print(f"taken over from {start['directory']}: {records.taken_sentence(start)}")
         try:
             with locked(workdir) if is_first() else contextlib.nullcontext():
                 status = trainer.train(spec, workdir, execution)

@@ -40,6 +40,7 @@ from jtransformer.records.report_mark import (
     state_of_files,
     state_of_records,
 )
+from jtransformer.records.starting import taken_sentence, unequal_starts
 from jtransformer.records.threads import cpu_threads, use_cpu_threads
 from jtransformer.records.verdict_rule import (
     EarlierRule,
@@ -86,7 +87,9 @@ __all__ = [
     "set_aside_status",
     "state_of_files",
     "state_of_records",
+    "taken_sentence",
     "truncate_rows",
+    "unequal_starts",
     "use_cpu_threads",
     "verdict_rule",
     "write_bytes",

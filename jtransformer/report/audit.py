@@ -1,5 +1,6 @@
 """The fairness audit: one sentence by rule, and the tables that it rests on."""
 
+from jtransformer.records import taken_sentence, unequal_starts
 from jtransformer.report import audit_tables, equality, numbers
 from jtransformer.report.section import Section
 from jtransformer.stats import Analysis, Audit
@@ -15,6 +16,7 @@ def section(found: Audit, analysis: Analysis) -> Section:
         paragraphs=[
             summary(found, analysis),
             *_checked(found, analysis),
+            *_started(found),
             *_joint(found),
             *_environment(found),
             *_budget(found),
@@ -24,6 +26,7 @@ def section(found: Audit, analysis: Analysis) -> Section:
         ],
         tables=[
             audit_tables.pairing(found, analysis),
+            *([audit_tables.starts(found)] if any(arm.start for arm in found.arms) else []),
             audit_tables.costs(found),
             audit_tables.mismatches(analysis),
             audit_tables.components(analysis),
@@ -73,6 +76,8 @@ def findings(found: Audit, analysis: Analysis) -> list[str]:
         if arm.choice and arm.runs.complete
         for edge in arm.choice.edges
     ]
+    unequal = unequal_starts({arm.name: arm.start for arm in found.arms})
+    clauses += [] if unequal is None else [unequal]
     stopped = [
         f"{arm.name} ({len(arm.stopped)} runs, after {_range(arm.stopped)} steps)"
         for arm in found.arms
@@ -117,6 +122,22 @@ def _checked(found: Audit, analysis: Analysis) -> list[str]:
             "shape and initialiser have equal initial values, for each seed."
         )
     return [batches, values]
+
+
+def _started(found: Audit) -> list[str]:
+    """Says that runs continue the training of other parameters."""
+    if not any(arm.start for arm in found.arms):
+        return []
+    listed = "; ".join(
+        f"{arm.name} starts anew"
+        if arm.start is None
+        else f"{arm.name} has taken over {taken_sentence(arm.start)}"
+        for arm in found.arms
+    )
+    return [
+        f"Runs start with parameters that were trained before: {listed}. What is new is drawn; the "
+        "steps, the rates and the state of the optimizer begin anew in every run."
+    ]
 
 
 def _joint(found: Audit) -> list[str]:

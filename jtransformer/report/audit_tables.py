@@ -80,6 +80,43 @@ def _equal(check: Check) -> str:
     return f"{check.compared - check.unequal:,} of {check.compared:,}"
 
 
+def starts(found: Audit) -> Table:
+    """Tabulates what each arm has taken over; what is less than elsewhere is marked."""
+    shares = [_share(arm) for arm in found.arms]
+    marks = [[False, False, False, share < max(shares), False] for share in shares]
+    return Table(
+        name="audit_starts",
+        caption="What the runs of each arm start with from elsewhere: parameters, and their "
+        "numbers. All others are drawn.",
+        columns=[
+            Column("arm", [arm.name for arm in found.arms]),
+            Column(
+                "from",
+                [arm.start["directory"] if arm.start else numbers.NOTHING for arm in found.arms],
+            ),
+            Column("parameters", [_part(arm, "parameters") for arm in found.arms]),
+            Column("numbers", [_part(arm, "numbers") for arm in found.arms]),
+            Column(
+                "hash",
+                [arm.start["sha256"][:8] if arm.start else numbers.NOTHING for arm in found.arms],
+            ),
+        ],
+        text=("arm", "from", "hash"),
+        marks=marks if any(map(any, marks)) else None,
+    )
+
+
+def _share(arm: ArmAudit) -> float:
+    return arm.start["numbers"]["taken"] / arm.start["numbers"]["all"] if arm.start else 0.0
+
+
+def _part(arm: ArmAudit, what: str) -> str:
+    if arm.start is None:
+        return numbers.NOTHING
+    found = arm.start[what]
+    return f"{numbers.count(found['taken'])} of {numbers.count(found['all'])}"
+
+
 def costs(found: Audit) -> Table:
     """Tabulates sizes, operations, memory, budget and times."""
 

@@ -14,6 +14,7 @@ LATER = (
     "model.first_norm",
     "model.position.rope.window_theta",
     "model.head.tokens.transform_bias",
+    "start_from",
 )
 """Paths of fields that came after runs had been recorded without them."""
 
@@ -37,13 +38,25 @@ def identity_tree(spec: RunSpec) -> Tree:
     return tree
 
 
-def fingerprint(spec: RunSpec, data_sha256: str, schema: int) -> str:
+def fingerprint(
+    spec: RunSpec, data_sha256: str, schema: int, start_sha256: str | None = None
+) -> str:
     """Returns the identity of a run: 64 hex digits over spec, seed, data and schema version.
 
     Names of files do not count, their content does: `data_sha256` stands for the source and for
-    the tokenizer.
+    the tokenizer, `start_sha256` for the parameters that `start_from` names.
+
+    Raises:
+        ValueError: If there is one of `start_from` and `start_sha256` alone.
     """
+    if (spec.start_from is None) != (start_sha256 is None):
+        raise ValueError(
+            f"start_sha256 must be the hash of what start_from names, got {start_sha256!r} for "
+            f"start_from={spec.start_from!r}; give both or none."
+        )
     tree = identity_tree(spec)
+    if start_sha256 is not None:
+        tree["start_from"] = {"sha256": start_sha256}
     tree["data"]["source"] = {"sha256": data_sha256}
     tree["data"]["tokenizer"].get("file", {}).pop("path", None)
     text = json.dumps({"schema": schema, "spec": tree}, sort_keys=True, allow_nan=False)

@@ -114,6 +114,9 @@ class RunSpec(Checked):
     """One training run, completely.
 
     Attributes:
+        start_from: Directory of a run, or of a Hugging Face model, whose parameters this run starts
+            with where path and shape agree; the others, and all without it, are drawn. Its
+            content, not its name, is part of a run's identity.
         seed: Decides initial values, data order, masking and dropout, alike for every arm of a
             sweep.
     """
@@ -125,10 +128,13 @@ class RunSpec(Checked):
     optimizer: OptimizerSpec = OptimizerSpec()
     schedule: Schedule = WarmupCosine()
     training: TrainingSpec = TrainingSpec()
+    start_from: str | None = None
     seed: int = number(0, minimum=0, maximum=2**31 - 1)
 
     def __post_init__(self):
         check(self)
+        if self.start_from == "":
+            raise SpecError("start_from", "is empty; give a directory, or None.")
         for rule in (_objective, _rows, _lengths, _schedule, _chunk):
             rule(self)
 

@@ -61,7 +61,8 @@ class ArmAudit:
     of its runs at the choice. `batches` counts runs, `values` initial values of parameters, each
     compared with the baseline's; the baseline with itself. `added` is what was minimised beside
     the plain loss. `stopped` are the steps after which runs ended early. `timing` is None where
-    its runs and the baseline's were not all on one kind of machine.
+    its runs and the baseline's were not all on one kind of machine. `start` is what its runs took
+    over from other parameters; None where they start anew.
     """
 
     name: str
@@ -73,6 +74,7 @@ class ArmAudit:
     added: dict[str, float]
     stopped: tuple[int, ...]
     timing: Timing | None
+    start: dict[str, Any] | None = None
 
     @property
     def joint(self) -> bool:
@@ -144,6 +146,7 @@ def _arm(side: _Side, reference: _Side, base: dict[str, Any]) -> ArmAudit:
         added=_added(side, base),
         stopped=tuple(sorted(end for end in ends if end is not None)),
         timing=_timing(side, reference),
+        start=side.record.get("start"),
     )
 
 

@@ -22,8 +22,9 @@ def manifest(plan: Plan, about: dict[str, Any]) -> dict[str, Any]:
         plan: The plan.
         about: "title", "question", "command" and "data", which the plan does not know, and
             "threads", among how many the work of a CPU is divided; without it that is open.
+            "starts" is what arms take over, by their names; without it all start anew.
     """
-    declared = plan.declaration
+    declared, starts = plan.declaration, about.get("starts", {})
     return {
         "schema": SCHEMA,
         "title": about["title"],
@@ -46,7 +47,7 @@ def manifest(plan: Plan, about: dict[str, Any]) -> dict[str, Any]:
         "threads": about.get("threads"),
         "base": to_tree(plan.base),
         "data": about["data"],
-        "arms": [_arm_record(arm) for arm in plan.arms],
+        "arms": [_arm_record(arm, starts.get(arm.name)) for arm in plan.arms],
         "cells": [_cell_record(cell) for cell in plan.cells],
     }
 
@@ -95,11 +96,11 @@ def _plain(factors: Sequence[Factor]) -> dict[str, Any]:
     return {factor.name: factor.plain() for factor in factors}
 
 
-def _arm_record(arm: Arm) -> dict[str, Any]:
+def _arm_record(arm: Arm, start: dict[str, Any] | None) -> dict[str, Any]:
     counts = accounting.parameters(arm.spec.model)
     length, source_length = arm.spec.row_lengths
     flops = accounting.flops(arm.spec.model, length=length, source_length=source_length)
-    return {
+    record = {
         "name": arm.name,
         "scale": arm.scale,
         "baseline": arm.baseline,
@@ -113,6 +114,7 @@ def _arm_record(arm: Arm) -> dict[str, Any]:
         "training_flops_per_token": round(flops.training),
         "spec": arm.tree,
     }
+    return record if start is None else record | {"start": start}
 
 
 def _cell_record(cell: Cell) -> dict[str, Any]:

@@ -25,6 +25,14 @@ Stage = dict[str, Any]
 """What was decided from results, as plain data: see `jtransformer.sweep.stages`."""
 
 
+StartHash = Callable[[RunSpec], str | None]
+
+
+def _anew(_: RunSpec) -> None:
+    """Returns the hash of what a run starts from where none starts from anything."""
+    return None
+
+
 @dataclasses.dataclass(frozen=True)
 class Rung:
     """One of the lengths at which a search by halving runs its settings.
@@ -65,6 +73,7 @@ class Plan:
         stages: What was decided from results so far.
         data_sha256: Returns the hash of what a run reads, a part of its identity.
         cells: The runs.
+        start_sha256: Returns the hash of what a run starts from, a part of its identity too.
     """
 
     base: RunSpec
@@ -75,6 +84,7 @@ class Plan:
     data_sha256: Callable[[RunSpec], str] = dataclasses.field(repr=False, compare=False)
     stages: tuple[Stage, ...] = ()
     cells: tuple[Cell, ...] = ()
+    start_sha256: StartHash = dataclasses.field(default=_anew, repr=False, compare=False)
 
 
 def make_plan(
@@ -82,6 +92,7 @@ def make_plan(
     declaration: Declaration,
     data_sha256: Callable[[RunSpec], str],
     *,
+    start_sha256: StartHash = _anew,
     touched: frozenset[str] = frozenset(),
     inherited: frozenset[str] = frozenset(),
 ) -> Plan:
@@ -91,6 +102,7 @@ def make_plan(
         tree: The config file's run, the settings of all kinds written out.
         declaration: What varies.
         data_sha256: Returns the hash of what a run reads, a part of its identity.
+        start_sha256: Returns the hash of what a run starts from, None where it starts anew.
         touched: Dotted paths set on the command line.
         inherited: Dotted paths whose values came with a preset.
 
@@ -119,7 +131,8 @@ def make_plan(
         refuse_idle(name, delta, [t for one in found if one.scale == name for t in runs[one.name]])
     arms, baseline = resolve_arms(tree, declaration, found)
     refuse_unequal_budgets({name: len(trees) for name, trees in runs.items()})
-    return with_cells(Plan(base, baseline, declaration, arms, settings, data_sha256))
+    plan = Plan(base, baseline, declaration, arms, settings, data_sha256, start_sha256=start_sha256)
+    return with_cells(plan)
 
 
 def with_cells(plan: Plan) -> Plan:
@@ -167,21 +180,15 @@ def _cells(plan: Plan) -> Iterator[Cell]:
         for rung, settings in rungs(plan, arm):
             for setting in settings:
                 for seed in plan.declaration.seeds:
-                    yield _cell(arm, setting, seed, rung, plan.data_sha256)
+                    yield _cell(plan, arm, setting, seed, rung)
 
 
-def _cell(
-    arm: Arm,
-    nuisance: Setting,
-    seed: int,
-    rung: Rung | None,
-    data_sha256: Callable[[RunSpec], str],
-) -> Cell:
+def _cell(plan: Plan, arm: Arm, nuisance: Setting, seed: int, rung: Rung | None) -> Cell:
     spec = run_spec(arm.tree, nuisance, seed, rung.steps if rung else None)
     if accounting.parameters(spec.model) != accounting.parameters(arm.spec.model):
         raise SpecError("nuisance", f"changes the size of the model in the arm {arm.name!r} "
                         f"({nuisance}); make it scientific.")  # fmt: skip
-    identity = fingerprint(spec, data_sha256(spec), SCHEMA)
+    identity = fingerprint(spec, plan.data_sha256(spec), SCHEMA, plan.start_sha256(spec))
     length = {"training.steps": rung.steps} if rung and rung.number < rung.of else {}
     tried = nuisance | length
     words = file_name("-".join(f"{leaf(path)}={value}" for path, value in tried.items()))

@@ -30,6 +30,7 @@ from jtransformer.training.program import (
 )
 from jtransformer.training.replicas import Replicas
 from jtransformer.training.schedules import Hyperparameters, hyperparameters, learning_rate
+from jtransformer.training.starting import Origin, read_start, taken_over
 from jtransformer.training.state import Tally, TrainState
 from jtransformer.training.trainer import Trainer, run
 
@@ -44,6 +45,7 @@ __all__ = [
     "Hooks",
     "Hyperparameters",
     "Interrupted",
+    "Origin",
     "Program",
     "Replicas",
     "Tally",
@@ -75,7 +77,9 @@ __all__ = [
     "probe",
     "probe_batch",
     "program_key",
+    "read_start",
     "run",
     "save_given",
+    "taken_over",
     "transformation",
 ]

@@ -19,7 +19,13 @@ _NEEDED = ("fingerprint", "tokenizer_sha256")
 """What a directory says of itself, to be known as that of a run."""
 
 
-def open_directory(files: records.RunFiles, spec: RunSpec, corpus: Corpus, identity: str) -> None:
+def open_directory(
+    files: records.RunFiles,
+    spec: RunSpec,
+    corpus: Corpus,
+    identity: str,
+    taken: dict[str, Any] | None = None,
+) -> None:
     """Makes a run's directory with its spec and tokenizer, or finds that it is that run's.
 
     Args:
@@ -27,6 +33,7 @@ def open_directory(files: records.RunFiles, spec: RunSpec, corpus: Corpus, ident
         spec: The run.
         corpus: What it reads.
         identity: Its fingerprint.
+        taken: What it has taken over, where it starts from other parameters.
 
     Raises:
         SpecError: If it belongs to another run or tokenizer.
@@ -67,7 +74,7 @@ def open_directory(files: records.RunFiles, spec: RunSpec, corpus: Corpus, ident
             "tokenizer_sha256": tokenizer,
             "spec": to_tree(spec),
         }
-        records.write_json(files.spec, about)
+        records.write_json(files.spec, about if taken is None else about | {"start": taken})
 
 
 def record_environment(

@@ -26,12 +26,9 @@ from jtransformer.training.hooks import Hooks, Row
 from jtransformer.training.outcome import has_diverged, has_ended, is_evaluated, is_logged, result
 from jtransformer.training.pairing import pairing_hashes
 from jtransformer.training.probing import probe, probe_batch
-from jtransformer.training.program import (
-    Program,
-    mean_nll,
-    parameter_key,
-)
+from jtransformer.training.program import Program, mean_nll, parameter_key
 from jtransformer.training.schedules import hyperparameters
+from jtransformer.training.starting import Given, started
 from jtransformer.training.state import TrainState, empty_tally
 
 
@@ -46,6 +43,7 @@ class RunContext(NamedTuple):
         program: The compiled functions of its key.
         hooks: What the caller wants to know and to decide.
         mode: How its updates are computed.
+        given: What it starts from; None where it starts anew.
     """
 
     spec: RunSpec
@@ -55,6 +53,7 @@ class RunContext(NamedTuple):
     program: Program
     hooks: Hooks
     mode: str
+    given: Given | None = None
 
 
 class Journal:
@@ -90,10 +89,11 @@ class Journal:
         Raises:
             SpecError: If it was begun in another environment, or a checkpoint is another run's.
         """
-        start = self._program.start(parameter_key(self.spec.seed))
+        drawn, given = self._program.start(parameter_key(self.spec.seed)), self._context.given
+        start, origins = started(drawn, given, self.spec.model)
         accept, mode = self._hooks.accept_environment, self._context.mode
         record_environment(self._files, mode, self.spec.optimizer, start.parameters, accept)
-        self._pairing = pairing_hashes(self.spec, self._whole_batch, start.parameters)
+        self._pairing = pairing_hashes(self.spec, self._whole_batch, start.parameters, origins)
         self._checkpoints = Checkpoints(self._files, self._context.identity)
         try:
             self._bound = self._untrained_nll(start.parameters)

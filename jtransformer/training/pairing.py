@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -15,22 +16,29 @@ from jtransformer.training.digests import checksums, digest
 DIGITS = 16
 
 
-def pairing_hashes(spec: RunSpec, batch: Callable[[int], Batch], parameters: Any) -> dict[str, Any]:
+def pairing_hashes(
+    spec: RunSpec,
+    batch: Callable[[int], Batch],
+    parameters: Any,
+    origins: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
     """Returns what two arms of one seed must have in common.
 
     Args:
         spec: The run.
         batch: Returns a training batch, all rows of it; the first and the last are hashed.
         parameters: Its initial values.
+        origins: Where those come from that are not all drawn, by path.
     """
     ends = {"first_batch": 0, "last_batch": spec.training.steps - 1}
     initial = {}
     leaves = jax.tree_util.tree_leaves_with_path(parameters)
     for (path, leaf), found in zip(leaves, checksums(parameters), strict=True):
         names = tuple(entry.key for entry in path)
-        initial["/".join(names)] = {
+        drawn, name = str(initialiser(spec.model, names, leaf.shape)), "/".join(names)
+        initial[name] = {
             "shape": list(leaf.shape),
-            "initialiser": str(initialiser(spec.model, names, leaf.shape)),
+            "initialiser": f"{drawn}; {origins[name]}" if name in origins else drawn,
             "hash": found,
         }
     hashes = {

@@ -63,6 +63,7 @@ def program_key(spec: RunSpec) -> RunSpec:
         optimizer=optimizer,
         schedule=blank(spec.schedule),
         training=training,
+        start_from=None,
         seed=0,
     )
 

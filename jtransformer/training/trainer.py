@@ -10,7 +10,15 @@ import jax
 
 from jtransformer import data, records
 from jtransformer.data.vocabularies import check_vocabularies
-from jtransformer.spec import DIVIDING_MODES, DataSpec, Layout, RunSpec, SpecError, fingerprint
+from jtransformer.spec import (
+    DIVIDING_MODES,
+    DataSpec,
+    Layout,
+    ModelSpec,
+    RunSpec,
+    SpecError,
+    fingerprint,
+)
 from jtransformer.spec.objectives import Objective
 from jtransformer.training import hosts
 from jtransformer.training.choice import (
@@ -32,6 +40,7 @@ from jtransformer.training.lanes import LanePrograms, Lanes, lane_programs, numb
 from jtransformer.training.machine import usable_memory
 from jtransformer.training.mesh import arrange
 from jtransformer.training.program import Program, parameter_key, program_key
+from jtransformer.training.starting import Given, read_start, shapes_of, taken_over
 
 
 class Trainer:
@@ -42,14 +51,36 @@ class Trainer:
         self._corpora: dict[tuple[DataSpec, Objective], data.Corpus] = {}
         self._programs: dict[tuple[RunSpec, Layout | None], Program] = {}
         self._compiled: dict[tuple[RunSpec, Execution], LanePrograms] = {}
+        self._given: dict[str, Given] = {}
+        self._taken: dict[tuple[str, ModelSpec, str], dict[str, Any]] = {}
 
     def identify(self, spec: RunSpec) -> str:
         """Returns a run's fingerprint.
 
         Raises:
-            SpecError: If its text cannot be read, is too short, or does not fit its model.
+            SpecError: If its text cannot be read, is too short, or does not fit its model; or if
+                it starts from what cannot be read.
         """
-        return fingerprint(spec, self._corpus(spec).sha256, records.SCHEMA)
+        given = self._start(spec)
+        sha256 = None if given is None else given.origin.sha256
+        return fingerprint(spec, self._corpus(spec).sha256, records.SCHEMA, sha256)
+
+    def taken_over(self, spec: RunSpec) -> dict[str, Any] | None:
+        """Returns what a run starts with from elsewhere; None where it starts anew.
+
+        Raises:
+            SpecError: If nothing there fits, or its ids stand for something else.
+        """
+        given = self._start(spec)
+        if given is None:
+            return None
+        tokenizer = self._corpus(spec).tokenizer.sha256
+        key = given.origin.directory, spec.model, tokenizer
+        if key not in self._taken:
+            start = jax.eval_shape(self._program(spec).start, parameter_key(spec.seed))
+            shapes = shapes_of(start.parameters)
+            self._taken[key] = taken_over(given.origin, spec.model, shapes, tokenizer)
+        return self._taken[key]
 
     def check(self, spec: RunSpec, execution: Execution) -> None:
         """Refuses what cannot be trained so on these devices; makes and compiles nothing.
@@ -146,10 +177,10 @@ class Trainer:
     ) -> RunContext | dict[str, Any]:
         """Makes a directory the run's; returns its status where it is complete."""
         identity, corpus = self.identify(spec), self._corpus(spec)
-        files = records.RunFiles(directory)
+        files, taken = records.RunFiles(directory), self.taken_over(spec)
 
         def begun() -> tuple[str, dict[str, Any] | None]:
-            open_directory(files, spec, corpus, identity)
+            open_directory(files, spec, corpus, identity, taken)
             return identity, records.read_json(files.status) if files.status.exists() else None
 
         first, status = hosts.told(begun)
@@ -163,7 +194,8 @@ class Trainer:
         if status is not None:
             return status
         program = self._program(spec, execution.layout)
-        return RunContext(spec, identity, files, corpus, program, hooks, execution.label)
+        given = self._start(spec)
+        return RunContext(spec, identity, files, corpus, program, hooks, execution.label, given)
 
     def _program(self, spec: RunSpec, layout: Layout | None = None) -> Program:
         key = program_key(spec), layout
@@ -177,6 +209,15 @@ class Trainer:
         if key not in self._compiled:
             self._compiled[key] = lane_programs(self._program(spec, execution.layout), execution)
         return self._compiled[key]
+
+    def _start(self, spec: RunSpec) -> Given | None:
+        """Returns what a run starts from, read once."""
+        directory = spec.start_from
+        if directory is None:
+            return None
+        if directory not in self._given:
+            self._given[directory] = read_start(directory)
+        return self._given[directory]
 
     def _corpus(self, spec: RunSpec) -> data.Corpus:
         """Returns what a run reads, once it is known to fit."""

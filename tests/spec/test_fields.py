@@ -50,8 +50,8 @@ def wrong_values(hint):
         return (0, 1, "True", *none, np.True_, 1.0, 10**5000)
     if typing.get_origin(hint) is tuple:
         return (None, 0, 1.0, "1", {}, {1, 2}, *options_of(hint), 10**5000)
-    if hint is str:
-        return (0, None, True, b"text", pathlib.Path("text"), ["text"])
+    if str in options_of(hint):
+        return (0, *none, True, b"text", pathlib.Path("text"), ["text"])
     return (None, "learned", 0, {}, {"kind": "kjv"}, *options_of(hint), TrainingSpec)
 
 

@@ -31,8 +31,13 @@ from jtransformer.spec import (
 SHA = "ab" * 32
 
 
-def identity(run, sha=SHA, schema=1):
-    return fingerprint(run, sha, schema)
+START = "ef" * 32
+PATHS = ("path", "start_from")
+"""Fields that name what the identity has the content of."""
+
+
+def identity(run, sha=SHA, schema=1, start=START):
+    return fingerprint(run, sha, schema, None if run.start_from is None else start)
 
 
 def test_live_every_field_changes_the_identity():
@@ -43,7 +48,7 @@ def test_live_every_field_changes_the_identity():
         tree = to_tree(base)
         for cls, path, hint in leaves(base):
             name = path.rpartition(".")[2]
-            if name == "path":
+            if name in PATHS:
                 continue
             for other in others(cls, name, get(tree, path), hint):
                 try:
@@ -59,7 +64,7 @@ def test_live_every_field_changes_the_identity():
     # The bases differ in what they choose, so that no changed run equals another.
     assert len(seen) == changes
     fields = {field for base in RUNS for field in fields_of(base)}
-    assert {(cls, name) for cls, name in fields - told if name != "path"} == set()
+    assert {(cls, name) for cls, name in fields - told if name not in PATHS} == set()
     chosen = {cls for cls, _ in fields} | set(map(type, HEADS))
     with_fields = {cls for cls in spec_classes() if dataclasses.fields(cls)}
     # How a run is spread is no part of what it is.
@@ -85,6 +90,15 @@ def test_live_every_kind_changes_the_identity():
 def test_live_text_and_schema_change_the_identity():
     run = RunSpec()
     assert len({identity(run), identity(run, "cd" * 32), identity(run, schema=2)}) == 3
+
+
+def test_the_identity_has_the_content_that_a_run_starts_from():
+    anew, first, second = (RunSpec(start_from=path) for path in (None, "a/run", "/b/moved"))
+    assert identity(first) == identity(second) != identity(anew)
+    assert identity(first, start="cd" * 32) != identity(first)
+    for run, start in ((anew, START), (first, None)):
+        with pytest.raises(ValueError, match="give both or none"):
+            fingerprint(run, SHA, 1, start)
 
 
 def test_null_what_must_not_change_the_identity():
@@ -181,11 +195,13 @@ def test_null_fields_that_came_later_count_only_where_they_are_used():
         "model.precision.head": "bfloat16",
         "training.microbatches": 4,
         "training.probe_steps": [0],
+        "start_from": "a/run",
     }
     # A setting that is absent and one that is None do not differ.
     later = {*differences(counted, full), "loss.chunk", "model.position.rope.window_theta"}
+    later.add("start_from")
     assert later == {path.removesuffix(".head") for path in changes}
-    assert "chunk" not in counted["loss"]
+    assert "chunk" not in counted["loss"] and "start_from" not in counted
     assert "window_theta" not in counted["model"]["position"]["rope"]
     for path, value in changes.items():
         changed = from_tree(replace(full, {path: value}))
