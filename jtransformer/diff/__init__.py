@@ -4,6 +4,7 @@ from jtransformer.diff.callables import Called, find
 from jtransformer.diff.comparing import Comparison, Row, compare
 from jtransformer.diff.difference import Difference, difference
 from jtransformer.diff.explaining import Round, Trial
+from jtransformer.diff.foreign import Foreign, foreign
 from jtransformer.diff.inputs import Inputs, Sizes, drawn, padded
 from jtransformer.diff.ours import Ours, ours
 from jtransformer.diff.traces import Subject, Trace
@@ -12,6 +13,7 @@ __all__ = [
     "Called",
     "Comparison",
     "Difference",
+    "Foreign",
     "Inputs",
     "Ours",
     "Round",
@@ -24,6 +26,7 @@ __all__ = [
     "difference",
     "drawn",
     "find",
+    "foreign",
     "ours",
     "padded",
 ]

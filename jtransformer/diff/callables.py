@@ -36,15 +36,20 @@ class Called(NamedTuple):
         """Calls the function.
 
         Raises:
-            SpecError: If it returns what is no mapping from names to arrays of numbers, or no
-                gradients where they are asked for.
+            SpecError: If it fails, or returns what is no mapping from names to arrays of numbers,
+                or no gradients where they are asked for.
         """
         given = {
             name: value
             for name, value in inputs._asdict().items()
             if name != "tokens" and value is not None
         }
-        found = self.function(inputs.tokens, **given)
+        try:
+            found = self.function(inputs.tokens, **given)
+        except Exception as error:
+            sentence = " ".join(str(error).split()).rstrip(".")
+            problem = f"fails ({type(error).__name__}: {sentence}); fix the function."
+            raise SpecError(self.name, problem) from error
         if not isinstance(found, Mapping):
             raise SpecError(
                 self.name,

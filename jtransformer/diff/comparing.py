@@ -108,15 +108,21 @@ def compare(a: Trace, b: Trace, inputs: Inputs) -> Comparison:
             for name in backward
         ),
         parameters=tuple(
-            measured(
-                name, a.parameter_gradients[name], b.parameter_gradients[name],
-                allowed.backward(name),
-            )
+            _parameter_row(name, a, b, allowed)
             for name in sorted(parameters, key=_depth, reverse=True)
         ),
         only_a=tuple(name for name in a.values if name not in b.values),
         only_b=tuple(name for name in b.values if name not in a.values),
     )  # fmt: skip
+
+
+def _parameter_row(name: str, a: Trace, b: Trace, allowed: Tolerance) -> Row:
+    left, right = a.parameter_gradients[name], b.parameter_gradients[name]
+    # The gradient of a bias of keys is 0 but for rounding where every score of a query has it: it
+    # is as wrong as that of its matrix.
+    matrix = b.parameter_gradients.get(name.removesuffix("bias") + "kernel")
+    least = 0.0 if matrix is None else _rms(np.nan_to_num(matrix.astype(np.float64)))
+    return measured(name, left, right, allowed.backward(name), least)
 
 
 def _shown(names: dict) -> str:
@@ -200,7 +206,9 @@ def _spread(
     return valid.reshape(*valid.shape, *(1,) * (len(shape) - 2))
 
 
-def measured(name: str, left: np.ndarray, right: np.ndarray, allowed: float) -> Row:
+def measured(
+    name: str, left: np.ndarray, right: np.ndarray, allowed: float, size: float = 0.0
+) -> Row:
     """Measures by how much two arrays differ.
 
     Args:
@@ -208,6 +216,7 @@ def measured(name: str, left: np.ndarray, right: np.ndarray, allowed: float) -> 
         left: One side.
         right: The other side.
         allowed: The largest relative difference that rounding explains.
+        size: The least root mean square that differences are relative to.
     """
     nan = float("nan")
     if left.shape != right.shape:
@@ -221,7 +230,7 @@ def measured(name: str, left: np.ndarray, right: np.ndarray, allowed: float) -> 
     if problem:
         return Row(name, nan, nan, nan, allowed, problem)
     finite = np.where(np.isfinite(a), a, 0), np.where(np.isfinite(b), b, 0)
-    size = max(_rms(finite[0]), _rms(finite[1]))
+    size = max(size, _rms(finite[0]), _rms(finite[1]))
     if not gap.any():
         return Row(name, 0.0, 0.0, 0.0, allowed)
     scale = np.maximum(np.abs(finite[0]), np.abs(finite[1])) + size

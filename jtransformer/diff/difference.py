@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from jtransformer.diff.comparing import Comparison, compare
 from jtransformer.diff.explaining import Round, explain, relate
+from jtransformer.diff.foreign import Foreign
 from jtransformer.diff.inputs import Inputs
 from jtransformer.diff.ours import Ours
 from jtransformer.diff.traces import Subject, Trace
@@ -41,7 +42,8 @@ def difference(a: Subject, b: Subject, inputs: Inputs, *, gradients: bool = Fals
 
     Args:
         a: One side.
-        b: The other side. Hypotheses are tried on a model of ours: on `a`, if both are.
+        b: The other side. Hypotheses are tried on a model of ours: on `a`, if both are; where
+            neither is, on a stand-in of one of them, if that does what it stands for.
         inputs: What both are given.
         gradients: Whether gradients of the loss are compared too.
 
@@ -50,31 +52,53 @@ def difference(a: Subject, b: Subject, inputs: Inputs, *, gradients: bool = Fals
     """
     traces = a.trace(inputs, gradients=gradients), b.trace(inputs, gradients=gradients)
     comparison = compare(traces[0], traces[1], inputs)
-    side = next((one for one in (a, b) if isinstance(one, Ours)), None)
+    changeable, rounds = None, ()
+    if comparison.first is not None:
+        changeable = _changeable((a, b), traces, inputs)
+        rounds = _explained(changeable, traces, comparison, inputs)
     return Difference(
         a=a.name,
         b=b.name,
         comparison=comparison,
-        side=None if side is None else side.name,
-        rounds=_explained(side, (a, b), traces, comparison, inputs),
+        side=None if changeable is None else changeable.side.name,
+        rounds=rounds,
         stored=(traces[0].stored, traces[1].stored),
         computed=(traces[0].computed, traces[1].computed),
     )
 
 
+class _Changeable(NamedTuple):
+    """A model of ours, and what the other side did."""
+
+    side: Ours
+    other: Trace
+
+
+def _changeable(
+    sides: tuple[Subject, Subject], traces: tuple[Trace, Trace], inputs: Inputs
+) -> _Changeable | None:
+    """Returns the side on which hypotheses are tried; None if there is none."""
+    for index, side in enumerate(sides):
+        if isinstance(side, Ours):
+            return _Changeable(side, traces[1 - index])
+    for index, side in enumerate(sides):
+        if isinstance(side, Foreign):
+            own = side.stand_in.trace(inputs)
+            if compare(own, traces[index], inputs).equal:
+                return _Changeable(side.stand_in, traces[1 - index])
+    return None
+
+
 def _explained(
-    side: Ours | None,
-    sides: tuple[Subject, Subject],
+    changeable: _Changeable | None,
     traces: tuple[Trace, Trace],
     comparison: Comparison,
     inputs: Inputs,
 ) -> tuple[Round, ...]:
-    if comparison.first is None:
-        return ()
     rounds: tuple[Round, ...] = ()
-    if side is not None:
-        own = sides.index(side)
-        rounds = explain(side, traces[1 - own], comparison, inputs)
+    if changeable is not None:
+        side, other = changeable
+        rounds = explain(side, other, compare(side.trace(inputs), other, inputs), inputs)
         if rounds and rounds[0].best:
             return rounds
     related = relate(traces[0], traces[1], comparison)

@@ -37,7 +37,14 @@ class Sizes(NamedTuple):
     padding: int = 0
 
 
-def drawn(seed: int, sizes: Sizes, vocabulary: int, source_vocabulary: int | None = None) -> Inputs:
+def drawn(
+    seed: int,
+    sizes: Sizes,
+    vocabulary: int,
+    source_vocabulary: int | None = None,
+    *,
+    never: int | None = None,
+) -> Inputs:
     """Draws ids, each with the same probability.
 
     Args:
@@ -45,6 +52,7 @@ def drawn(seed: int, sizes: Sizes, vocabulary: int, source_vocabulary: int | Non
         sizes: How many.
         vocabulary: Ids are below it.
         source_vocabulary: Likewise, for the source; None is the same.
+        never: An id that is not drawn, such as one that stands for padding.
 
     Raises:
         ValueError: If padding leaves no token.
@@ -55,11 +63,15 @@ def drawn(seed: int, sizes: Sizes, vocabulary: int, source_vocabulary: int | Non
             f"length={sizes.length}."
         )
     random = np.random.default_rng(seed)
-    tokens = random.integers(0, vocabulary, (sizes.rows, sizes.length)).astype(np.int32)
+
+    def ids(length: int, below: int) -> np.ndarray:
+        found = random.integers(0, below, (sizes.rows, length)).astype(np.int32)
+        return found if never is None else np.where(found == never, (never + 1) % below, found)
+
+    tokens = ids(sizes.length, vocabulary)
     source = None
     if sizes.source_length is not None:
-        shape = (sizes.rows, sizes.source_length)
-        source = random.integers(0, source_vocabulary or vocabulary, shape).astype(np.int32)
+        source = ids(sizes.source_length, source_vocabulary or vocabulary)
     return Inputs(tokens, padded(tokens, sizes.padding), source)
 
 

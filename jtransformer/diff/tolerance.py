@@ -4,7 +4,7 @@ Rounding errors are taken as independent, so that their squares add up (Higham a
 2, https://doi.org/10.1137/18M1226312). With u the unit roundoff of a type, the relative error of a
 place is
 
-    SAFETY * sqrt(u_stored^2 m + u_computed^2 k + u_added^2 n / 6)
+    SAFETY * max(1, s / SHARP) * sqrt(u_stored^2 m + u_computed^2 k + u_added^2 n / 6)
 
 * m: matrices passed. Rounding each entry of a matrix once makes a product wrong by u of its size,
   whatever it adds up. Counted only where the two sides are known to be stored in different types;
@@ -13,6 +13,8 @@ place is
   in. The coarser one of the two sides counts.
 * n: products passed that were added up. A sum of n terms of one size, formed one after the other,
   is wrong by u sqrt(n / 6) of its size. Types of 16 bits are added up in float32.
+* s: the largest score that a query reads, from the first weights on. A score of size s that is
+  wrong by u of it makes a weight wrong by u s of its own.
 
 m, k and n grow with the depth of the place, so that the error grows with its square root. SAFETY
 turns the typical error into a bound of the largest one among many thousands; tests hold it against
@@ -23,10 +25,18 @@ to the size of the entry plus the root mean square of all entries.
 import math
 from typing import NamedTuple
 
-from jtransformer.diff.places import ATTENTION, FFN, place_of
+import numpy as np
+
+from jtransformer.diff.places import ATTENTION, FFN, is_before, place_of
 from jtransformer.diff.traces import ROUNDOFF, Trace, coarsest
 
 SAFETY = 8.0
+SHARP = 2.0
+"""Scores up to this size are allowed for by SAFETY."""
+
+
+FARTHEST = 1e4
+"""A score beyond it is no score: it was masked."""
 
 
 class Widths(NamedTuple):
@@ -138,6 +148,7 @@ class Tolerance(NamedTuple):
         added: Unit roundoff of the type in which products are added up.
         widths: Of the model.
         layers: How many layers each stack has.
+        score: The largest score; 0 where none is known.
     """
 
     stored: float
@@ -145,19 +156,32 @@ class Tolerance(NamedTuple):
     added: float
     widths: Widths
     layers: dict[str, int]
+    score: float = 0.0
+
+    @property
+    def _sharp(self) -> float:
+        return max(1.0, self.score / SHARP)
 
     def at(self, name: str) -> float:
         """Returns the largest relative difference that rounding explains at a place."""
         m, k, n = passed(name, self.widths, self.layers)
         square = self.stored**2 * m + self.computed**2 * k + self.added**2 * n / 6
-        return SAFETY * math.sqrt(square)
+        sharp = 1.0 if is_before(name, self._first_weights(name)) else self._sharp
+        return SAFETY * sharp * math.sqrt(square)
+
+    def _first_weights(self, name: str) -> str:
+        stack = place_of(name).stack
+        return f"{stack}/layer_0/attention/weights" if stack else "layer_0/attention/weights"
 
     def backward(self, name: str) -> float:
-        """Returns the same for a gradient, which has gone to the loss and back."""
+        """Returns the same for a gradient, which has gone to the loss and back.
+
+        On the way back it meets the errors of the values on the way there, and its own.
+        """
         m, k, n = passed("loss", self.widths, self.layers)
         whole = Passed(m, k, n).times(3)
         square = self.stored**2 * whole[0] + self.computed**2 * whole[1]
-        return SAFETY * math.sqrt(square + self.added**2 * whole[2] / 6)
+        return 2 * SAFETY * self._sharp * math.sqrt(square + self.added**2 * whole[2] / 6)
 
 
 def tolerance(a: Trace, b: Trace) -> Tolerance:
@@ -177,7 +201,19 @@ def tolerance(a: Trace, b: Trace) -> Tolerance:
         added=max(added, ROUNDOFF["float64"]),
         widths=_widths(a.values),
         layers=_layers(a.values),
+        score=min(filter(None, map(_largest_score, (a.values, b.values))), default=0.0),
     )
+
+
+def _largest_score(values: dict) -> float:
+    """Returns the largest score that a query reads."""
+    largest = 0.0
+    for name, scores in values.items():
+        weights = values.get(name.removesuffix("scores") + "weights")
+        if name.endswith("/scores") and weights is not None and weights.shape == scores.shape:
+            read = np.abs(scores[(weights != 0) & np.isfinite(scores)].astype(np.float64))
+            largest = max(largest, float(read[read < FARTHEST].max(initial=0.0)))
+    return largest
 
 
 def _layers(values: dict) -> dict[str, int]:

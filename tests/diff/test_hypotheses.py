@@ -205,7 +205,7 @@ def of(planted, inputs=INPUTS, **fields):
     return diff.difference(mine(planted.spec, tree), twin, inputs)
 
 
-@pytest.mark.parametrize("planted", map(row, PLANTED))
+@pytest.mark.parametrize("planted", [row(name) for name in PLANTED])
 def test_a_planted_fault_is_found_as_the_best_explanation(planted):
     found = of(planted)
     first = found.comparison.first

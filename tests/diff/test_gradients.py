@@ -1,0 +1,80 @@
+"""Gradients of the loss, by place and by parameter, backward."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from diff_models import BASE, INPUTS, mine, parameters, theirs
+
+from jtransformer import diff
+from jtransformer.spec import Classifier
+
+ONE = dataclasses.replace(BASE, layers=1)
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return mine(ONE).trace(INPUTS, gradients=True)
+
+
+def numeric(tree, path, step=1e-5):
+    """Differentiates the twin's loss along one random direction of a parameter, in float64."""
+    names, random = path.split("/"), np.random.default_rng(0)
+    leaf = tree
+    for name in names:
+        leaf = leaf[name]
+    direction = random.standard_normal(leaf.shape)
+
+    def loss(sign):
+        def moved(at, x):
+            wide = np.asarray(x, np.float64)
+            here = [entry.key for entry in at] == names
+            return wide + sign * step * direction if here else wide
+
+        tree_moved = jax.tree_util.tree_map_with_path(moved, tree)
+        return theirs(ONE, tree_moved).trace(INPUTS).values["loss"]
+
+    return (loss(1) - loss(-1)) / (2 * step), direction
+
+
+@pytest.mark.parametrize(
+    "path", ["embedding/table", "layer_0/attention/key/kernel", "layer_0/ffn/out/kernel"]
+)
+def test_gradients_of_parameters_are_those_of_finite_differences(trace, path):
+    slope, direction = numeric(parameters(ONE), path)
+    found = np.sum(trace.parameter_gradients[path] * direction)
+    np.testing.assert_allclose(found, slope, rtol=1e-3)
+
+
+def test_gradients_of_places_have_their_shapes_and_the_last_one_is_known(trace):
+    assert {"embedded", "layer_0/attention/query", "layer_0/stream", "final_norm", "logits"} <= set(
+        trace.gradients
+    )
+    for name, gradient in trace.gradients.items():
+        assert gradient.shape == trace.values[name].shape and gradient.any()
+    logits = trace.values["logits"].astype(np.float64)
+    shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    expected = shares[:, :-1] - np.eye(logits.shape[-1])[INPUTS.tokens[:, 1:]]
+    expected /= INPUTS.tokens[:, 1:].size
+    np.testing.assert_allclose(trace.gradients["logits"][:, :-1], expected, atol=1e-6)
+
+
+def test_gradients_are_compared_backward_and_the_first_that_differs_is_named(trace):
+    gradients = dict(trace.gradients)
+    gradients["layer_0/ffn/output"] = gradients["layer_0/ffn/output"] * 1.01
+    other = trace._replace(gradients=gradients)
+    found = diff.compare(trace, other, INPUTS)
+    names = [row.name for row in found.gradients]
+    assert names[0] == "logits" and names[-1] == "embedded"
+    assert found.first is None and not found.equal
+    assert found.first_gradient is not None
+    assert found.first_gradient.name == "layer_0/ffn/output"
+    paths = [row.name for row in found.parameters]
+    assert paths[0].startswith("final_norm") and paths[-1] == "embedding/table"
+
+
+def test_a_model_without_a_loss_has_no_gradients():
+    spec = dataclasses.replace(ONE, head=Classifier(classes=3))
+    with pytest.raises(ValueError, match="Gradients need a loss, and mine has the head 'classes'"):
+        mine(spec).trace(INPUTS, gradients=True)
