@@ -22,6 +22,7 @@ COMMANDS = {
     "compile": "say whether a run fits devices that are not here, and how fast it would be",
     "probe": "measure a model inside, layer by layer: a run, or a config at its initial values",
     "check": "judge a model by what must hold for every Transformer: a config, a run or a preset",
+    "diff": "compare two implementations layer by layer, and name what explains the difference",
     "import_hf": "read a Hugging Face directory into the directory of a run",
     "export_hf": "write a run as a Hugging Face directory, which transformers loads",
     "reproduce": "train a run again from its directory alone and compare every figure",
