@@ -72,7 +72,7 @@ def measured(folder: Path, wanted: int) -> dict[str, float]:
 def write_checkpoint(directory: Path, wanted: int) -> int:
     """Writes a GPT-2 of about so many bytes; returns how many they are."""
     import numpy as np
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save_file  # pyright: ignore[reportMissingImports]
 
     generator = np.random.default_rng(0)
     D = WIDTH

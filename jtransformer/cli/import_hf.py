@@ -20,6 +20,7 @@ example: jtransformer import_hf models/gpt2 --workdir runs/gpt2
 """
 
 import json
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,22 +85,22 @@ def run(argv: list[str]) -> int:
     from jtransformer.training import save_given
 
     settings = interop.tokenizer_settings(directory)
-    loaded = interop.load(directory)
+    loaded = interop.unread(directory)
     spec = _run_spec(loaded.spec, values, settings, files)
     # What cannot be is found before anything is written.
     tokenizer = _tokenizer(settings, loaded.spec)
+    identity = fingerprint(spec, "", records.SCHEMA)
+    save_given(files, spec, identity, loaded.variables["params"])
     folder = files.directory / FOLDER
     names = carry((directory / "config.json", *loaded.files), folder)
     if settings is not None and "tokenizer.json" not in names:
         (folder / "tokenizer.json").write_text(json.dumps(settings), encoding="utf-8")
-    identity = fingerprint(spec, "", records.SCHEMA)
-    save_given(files, spec, identity, loaded.variables["params"])
     data = _data(spec, tokenizer, values)
     _write_about(files, spec, identity, data)
     about = {
         "workdir": values.workdir,
         "family": loaded.family,
-        "parameters": sum(leaf.size for leaf in _leaves(loaded.variables)),
+        "parameters": sum(math.prod(leaf.shape) for leaf in _leaves(loaded.variables)),
         "tokenizer": None if tokenizer is None else tokenizer.pieces,
         "can_be_evaluated": data.corpus_sha256 is not None,
     }

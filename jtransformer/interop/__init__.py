@@ -5,7 +5,7 @@ No family has a model class of its own: each is a table of settings and of names
 
 from jtransformer.interop.families import FAMILIES, family_named
 from jtransformer.interop.family import Family
-from jtransformer.interop.load import Loaded, family_of, load
+from jtransformer.interop.load import Loaded, family_of, load, unread
 from jtransformer.interop.save import choose, save
 from jtransformer.interop.tokenizer import Steering, steering, tokenizer_settings
 
@@ -21,4 +21,5 @@ __all__ = [
     "save",
     "steering",
     "tokenizer_settings",
+    "unread",
 ]

@@ -9,8 +9,17 @@ import numpy as np
 from jtransformer.interop.expressing import read_with
 from jtransformer.interop.families import FAMILIES
 from jtransformer.interop.family import Family
-from jtransformer.interop.files import CONFIG, TOKENIZER_FILES, open_store, read_config
-from jtransformer.interop.mapping import matched, nested, read_leaves, rules_of, shapes_of
+from jtransformer.interop.files import CONFIG, TOKENIZER_FILES, Store, open_store, read_config
+from jtransformer.interop.layouts import Shape
+from jtransformer.interop.mapping import (
+    Match,
+    matched,
+    nested,
+    read_leaves,
+    rules_of,
+    shapes_of,
+    stored_leaves,
+)
 from jtransformer.spec import ModelSpec, SpecError
 
 StoredType = Literal["float32", "float64", "stored"]
@@ -47,6 +56,30 @@ def load(directory: str | Path, *, dtype: StoredType = "float32") -> Loaded:
         SpecError: If the directory cannot be read, its family is not known, a setting cannot be
             expressed, or tensors are missing, left over or misshapen.
     """
+    found, matches, shapes, store = _surveyed(directory)
+    leaves = dict(read_leaves(matches, shapes, store, _converter(dtype)))
+    return found._replace(variables={"params": nested(leaves)})
+
+
+def unread(directory: str | Path) -> Loaded:
+    """Reads all of a directory but the numbers.
+
+    Returns:
+        What `load` returns; the leaves of its variables have a `shape` and are read by their
+        method `read`, one at a time.
+
+    Raises:
+        SpecError: As for `load`; but that two names of one tensor differ is found by reading.
+    """
+    found, matches, shapes, store = _surveyed(directory)
+    leaves = stored_leaves(matches, shapes, store)
+    return found._replace(variables={"params": nested(leaves)})
+
+
+def _surveyed(
+    directory: str | Path,
+) -> tuple[Loaded, list[Match], dict[str, Shape], Store]:
+    """Reads a directory without its numbers, and finds out where each parameter is."""
     directory = Path(directory).expanduser()
     config = read_config(directory)
     family = family_of(config)
@@ -54,9 +87,8 @@ def load(directory: str | Path, *, dtype: StoredType = "float32") -> Loaded:
     spec = read_with(family, config, CONFIG, frozenset(store.shapes))
     shapes = shapes_of(spec)
     matches = matched(family, rules_of(family, spec, shapes), shapes, store)
-    leaves = dict(read_leaves(matches, shapes, store, _converter(dtype)))
     files = tuple(path for name in TOKENIZER_FILES if (path := directory / name).is_file())
-    return Loaded(spec, {"params": nested(leaves)}, family.name, config, files)
+    return Loaded(spec, {}, family.name, config, files), matches, shapes, store
 
 
 def family_of(config: dict[str, Any]) -> Family:

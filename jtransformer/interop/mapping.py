@@ -1,7 +1,8 @@
 """Matches stored tensors with the parameters of a spec: each exactly once, by rules."""
 
+import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -141,6 +142,63 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
+@dataclasses.dataclass(frozen=True)
+class StoredLeaf:
+    """A parameter that is still in a file.
+
+    Attributes:
+        shape: Its shape.
+        match: The rule that it is a part of.
+        shapes: Shapes of all parts.
+        place: Which part it is.
+        store: Where it is read from.
+    """
+
+    shape: Shape
+    match: Match
+    shapes: tuple[Shape, ...]
+    place: int
+    store: Store
+
+    def read(self) -> np.ndarray:
+        """Returns it, in the type in which it is stored.
+
+        Raises:
+            SpecError: If two names of its tensor hold different numbers.
+        """
+        return read_match(self.match, self.shapes, self.store)[self.place]
+
+
+def stored_leaves(
+    matches: Iterable[Match], shapes: Mapping[str, Shape], store: Store
+) -> dict[str, StoredLeaf]:
+    """Returns every parameter by its path, unread."""
+    found = {}
+    for match in matches:
+        own = tuple(shapes[path] for path in match.rule.ours)
+        for place, path in enumerate(match.rule.ours):
+            found[path] = StoredLeaf(own[place], match, own, place, store)
+    return found
+
+
+def read_match(match: Match, shapes: Sequence[Shape], store: Store) -> list[np.ndarray]:
+    """Reads the parameters of one rule.
+
+    Raises:
+        SpecError: If two names of its tensor hold different numbers.
+    """
+    first, *others = match.names
+    array = store.read(first)
+    for other in others:
+        if not np.array_equal(array, store.read(other), equal_nan=True):
+            raise SpecError(
+                "tie_word_embeddings",
+                f"says that {first} and {other} are one tensor, and they differ; set it to "
+                "false in config.json if they are two.",
+            )
+    return match.rule.layout.read(array, shapes)
+
+
 def read_leaves(
     matches: Iterable[Match],
     shapes: Mapping[str, Shape],
@@ -158,20 +216,9 @@ def read_leaves(
     Raises:
         SpecError: If two names of one tensor hold different numbers.
     """
-    for rule, (first, *others) in matches:
-        array = store.read(first)
-        for other in others:
-            copy = store.read(other)
-            if not np.array_equal(array, copy, equal_nan=True):
-                raise SpecError(
-                    "tie_word_embeddings",
-                    f"says that {first} and {other} are one tensor, and they differ; set it to "
-                    "false in config.json if they are two.",
-                )
-            del copy
-        parts = rule.layout.read(array, [shapes[path] for path in rule.ours])
-        del array
-        for path, part in zip(rule.ours, parts, strict=True):
+    for match in matches:
+        parts = read_match(match, [shapes[path] for path in match.rule.ours], store)
+        for path, part in zip(match.rule.ours, parts, strict=True):
             yield path, convert(part)
 
 

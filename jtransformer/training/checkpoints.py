@@ -63,7 +63,7 @@ class Checkpoints:
             validation_nll: What selects the best checkpoint, where it was measured.
         """
         arrays = jax.tree.map(copied, state)
-        about = description(arrays, self._fingerprint)
+        about = description(describe(arrays), self._fingerprint)
         metrics = None
         if validation_nll is not None:
             # NaN would sort as the best of all.
@@ -220,14 +220,14 @@ class Checkpoints:
         return target
 
 
-def description(arrays: Any, fingerprint: str) -> dict[str, Any]:
-    """Returns what a checkpoint says of itself: whose it is, and what each of its arrays is.
+def description(leaves: Leaves, fingerprint: str) -> dict[str, Any]:
+    """Returns what a checkpoint says of itself.
 
     Args:
-        arrays: Tree of the arrays.
+        leaves: What each of its arrays is; see `describe`.
         fingerprint: Identity of the run.
     """
-    about: dict[str, Any] = {"fingerprint": fingerprint, "leaves": describe(arrays)}
+    about: dict[str, Any] = {"fingerprint": fingerprint, "leaves": leaves}
     about["digest"] = _digest_of_text(about)
     return about
 
