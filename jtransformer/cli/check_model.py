@@ -223,11 +223,14 @@ class Calls:
         position = self.spec.position
         if position.kind in ("sinusoidal", "learned"):
             position = NoPosition()
-        spec = dataclasses.replace(self.spec, position=position, embedding_norm=False)
+        spec = dataclasses.replace(
+            self.spec, position=position, embedding_norm=False, first_norm=True
+        )
         module = build(spec)
 
         def logits(parameters: Any, stream: Any) -> Any:
-            given = {"params": trees.silent(parameters)}
+            quiet = trees.silent(parameters)
+            given = {"params": quiet if self.spec.first_norm else trees.with_first_norm(quiet)}
             needed = self.needed(len(stream))
             return output_of(spec, module.apply(given, None, embeddings=stream, **needed))
 

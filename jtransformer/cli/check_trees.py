@@ -68,6 +68,22 @@ def silent(parameters: Any) -> Any:
     return mapped(change, parameters)
 
 
+def with_first_norm(parameters: Any) -> Any:
+    """Gives the first layer of every stack the norm that it lacks; where branches are silent any.
+
+    Args:
+        parameters: Those of a model whose layers are looped.
+    """
+    found = {
+        name: with_first_norm(below) if isinstance(below, dict) else below
+        for name, below in parameters.items()
+    }
+    if "layer_0" in found and "attention_norm_in" not in found["layer_0"]:
+        first = found["layer_0"]
+        found["layer_0"] = first | {"attention_norm_in": first["ffn_norm_in"]}
+    return found
+
+
 def head_axis(names: tuple[str, ...]) -> int | None:
     """Returns which axis of a parameter counts heads; None is none."""
     parent, module, name = names[-3:] if len(names) > 2 else ("", *names[-2:])
