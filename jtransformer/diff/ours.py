@@ -151,7 +151,8 @@ def ours(name: str, spec: ModelSpec, variables: Any) -> Ours:
     if spec.scan_layers:
         variables = modules.unstack_layers(spec, variables)
     spec = dataclasses.replace(spec, scan_layers=False, rematerialize="nothing")
-    return Ours(name, spec, {"params": variables["params"]})
+    # What was restored from a checkpoint may lie in NumPy's arrays.
+    return Ours(name, spec, {"params": jax.tree.map(jnp.asarray, variables["params"])})
 
 
 def mean_loss(logits: jax.Array, inputs: Inputs, shift: int) -> jax.Array:
