@@ -58,8 +58,8 @@ def unequal_starts(starts: dict[str, dict[str, Any] | None]) -> str | None:
 
 
 def _percent(share: float) -> str:
+    if share in (0, 1):
+        return f"{100 * share:.0f} %"
     # What is not all must not read as all, and what is something not as nothing.
     shown = f"{100 * share:.1f}"
-    if shown == "100.0" and share < 1:
-        return "more than 99.9 %"
-    return "less than 0.1 %" if shown == "0.0" and share > 0 else f"{shown} %"
+    return {"100.0": "more than 99.9 %", "0.0": "less than 0.1 %"}.get(shown, f"{shown} %")

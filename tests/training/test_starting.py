@@ -246,8 +246,8 @@ def test_sentence_says_that_arms_start_unequally():
     part = whole | {"numbers": {"taken": 6, "all": 8}, "new": {"x": "absent there"}}
     assert records.unequal_starts({"a": whole, "b": whole}) is None
     assert records.unequal_starts({"a": None, "b": None}) is None
-    assert "a 100.0 %, b 75.0 %" in str(records.unequal_starts({"a": whole, "b": part}))
-    assert "a 100.0 %, b 0.0 %" in str(records.unequal_starts({"a": whole, "b": None}))
+    assert "a 100 %, b 75.0 %" in str(records.unequal_starts({"a": whole, "b": part}))
+    assert "a 100 %, b 0 %" in str(records.unequal_starts({"a": whole, "b": None}))
     assert records.unequal_starts({"a": whole, "b": whole | {"sha256": "b"}}) is not None
 
 
