@@ -116,8 +116,6 @@ def _of_matrix(
         "out": ("output", None), "in": ("hidden", "input"), "gate": ("gate", "input"),
         "up": ("up", None), "down": ("output", None),
     }  # fmt: skip
-    # Where norms stand before the sublayers, a sublayer alone reads what they return.
-    alone = "norm_in" in spec.norm_slots and spec.sublayers != "parallel_one_norm"
     channels = _channels(rule, shapes)
     found: list[Capture] = []
     for owner, own_channels in zip(owners, channels, strict=True):
@@ -126,6 +124,8 @@ def _of_matrix(
         if local not in ("attention", "cross_attention", "ffn") or name not in places:
             continue
         leaving, entering = places[name]
+        # Where a norm stands before a sublayer, it alone reads what that returns.
+        alone = f"{sublayer}_norm_in/scale" in shapes and spec.sublayers != "parallel_one_norm"
         is_whole = len(owners) == 1 and own_channels.ndim == 1
         found.append(
             Capture(f"{sublayer}/{leaving}", module, "output", None if is_whole else own_channels)

@@ -1,5 +1,6 @@
 """Compares two traces place by place, in the order of computation; gradients in the other order."""
 
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -99,14 +100,7 @@ def compare(a: Trace, b: Trace, inputs: Inputs) -> Comparison:
     parameters = [name for name in a.parameter_gradients if name in b.parameter_gradients]
     return Comparison(
         rows=rows,
-        gradients=tuple(
-            measured(
-                name,
-                *_shown_to_all(name, a.gradients[name], b.gradients[name], inputs),
-                allowed.backward(name),
-            )
-            for name in backward
-        ),
+        gradients=tuple(_gradient_row(name, a, b, inputs, allowed) for name in backward),
         parameters=tuple(
             _parameter_row(name, a, b, allowed)
             for name in sorted(parameters, key=_depth, reverse=True)
@@ -116,13 +110,27 @@ def compare(a: Trace, b: Trace, inputs: Inputs) -> Comparison:
     )  # fmt: skip
 
 
+def _gradient_row(name: str, a: Trace, b: Trace, inputs: Inputs, allowed: Tolerance) -> Row:
+    left, right = _shown_to_all(name, a.gradients[name], b.gradients[name], inputs)
+    return measured(name, left, right, allowed.backward(name), _least(name, b.gradients))
+
+
 def _parameter_row(name: str, a: Trace, b: Trace, allowed: Tolerance) -> Row:
     left, right = a.parameter_gradients[name], b.parameter_gradients[name]
-    # The gradient of a bias of keys is 0 but for rounding where every score of a query has it: it
-    # is as wrong as that of its matrix.
-    matrix = b.parameter_gradients.get(name.removesuffix("bias") + "kernel")
-    least = 0.0 if matrix is None else _rms(np.nan_to_num(matrix.astype(np.float64)))
-    return measured(name, left, right, allowed.backward(name), least)
+    return measured(name, left, right, allowed.backward(name), _least(name, b.parameter_gradients))
+
+
+def _least(name: str, gradients: dict[str, np.ndarray]) -> float:
+    """Returns the least size that the rounding errors of a gradient are relative to.
+
+    What comes back through a softmax is a difference, which vanishes where weights are 0 or 1 and
+    for what every score of a query has, such as a bias of keys; it is as wrong as what the values
+    get, and a bias as its matrix.
+    """
+    matrix = f"{name.removesuffix('/bias')}/kernel" if name.endswith("/bias") else name
+    value = re.sub(r"attention/(query|key)(?=/kernel$|$)", "attention/value", matrix)
+    found = [gradients[one] for one in {matrix, value} - {name} if one in gradients]
+    return max((_rms(np.nan_to_num(one.astype(np.float64))) for one in found), default=0.0)
 
 
 def _shown(names: dict) -> str:

@@ -14,7 +14,8 @@ place is
 * n: products passed that were added up. A sum of n terms of one size, formed one after the other,
   is wrong by u sqrt(n / 6) of its size. Types of 16 bits are added up in float32.
 * s: the largest score that a query reads, from the first weights on. A score of size s that is
-  wrong by u of it makes a weight wrong by u s of its own.
+  wrong by u of it makes a weight wrong by u s of its own. Scores themselves are products of two
+  values with the errors of one stream, which count twice.
 
 m, k and n grow with the depth of the place, so that the error grows with its square root. SAFETY
 turns the typical error into a bound of the largest one among many thousands; tests hold it against
@@ -167,7 +168,8 @@ class Tolerance(NamedTuple):
         m, k, n = passed(name, self.widths, self.layers)
         square = self.stored**2 * m + self.computed**2 * k + self.added**2 * n / 6
         sharp = 1.0 if is_before(name, self._first_weights(name)) else self._sharp
-        return SAFETY * sharp * math.sqrt(square)
+        twice = 2.0 if name.endswith("/scores") else 1.0
+        return SAFETY * sharp * twice * math.sqrt(square)
 
     def _first_weights(self, name: str) -> str:
         stack = place_of(name).stack

@@ -50,7 +50,9 @@ def test_a_reference_agrees_with_ours_at_every_place(name, tmp_path):
     shown = {row.name.rpartition("/")[2] for row in found.rows}
     assert set(ENDS) <= shown and ("logits" in shown or not ROWS[name].has_head)
     if gradients:
-        assert {row.name for row in found.parameters} == set(mine.parameter_gradients)
+        # The bias of the logits is no parameter in BART and Marian, but a constant.
+        without = set(mine.parameter_gradients) - {row.name for row in found.parameters}
+        assert without <= ({"head/bias"} if subject.spec.has_encoder else set())
         assert len(found.gradients) >= 4 * subject.spec.layers
 
 

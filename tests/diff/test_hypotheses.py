@@ -142,7 +142,7 @@ PLANTED = {
 }  # fmt: skip
 
 
-QUICK = {"pairing", "gelu", "embedding scale", "mask", "labels", "tied scale"}
+QUICK = {"pairing", "embedding scale", "labels"}
 """Those that are planted in every run of the tests; the rest takes a minute."""
 
 
@@ -182,7 +182,13 @@ CLEAN = {
 }
 
 
-@pytest.mark.parametrize("spec", CLEAN.values(), ids=CLEAN)
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(spec, id=name, marks=() if name == "rope" else pytest.mark.slow)
+        for name, spec in CLEAN.items()
+    ],
+)
 @pytest.mark.parametrize(
     "inputs", [INPUTS, pytest.param(PADDED, marks=pytest.mark.slow)], ids=["whole", "padded"]
 )
@@ -202,6 +208,7 @@ def test_nothing_is_claimed_where_no_convention_explains():
     assert all(not round.best and not round.others for round in found.rounds)
 
 
+@pytest.mark.slow
 def test_hypotheses_of_equal_effect_are_both_named():
     """Where only the end is to be seen, queries ahead and keys behind are one and the same."""
     found = diff.difference(mine(ONE), theirs(ONE, only=("logits",), query_ahead=1), INPUTS)
