@@ -12,7 +12,8 @@ def taken_sentence(start: dict[str, Any]) -> str:
 
     Args:
         start: "parameters" and "numbers", how many there are and how many were "taken" of each;
-            "new", the reason why not of every other parameter, by path.
+            "new", the reason why not of every other parameter, by path; "left", those of the
+            origin that were not taken.
     """
     parameters, numbers = start["parameters"], start["numbers"]
     share = numbers["taken"] / numbers["all"]
@@ -45,14 +46,16 @@ def unequal_starts(starts: dict[str, dict[str, Any] | None]) -> str | None:
         for arm, start in starts.items()
     }
     taken = {
-        arm: None if start is None else (start["sha256"], sorted(start["new"]))
+        arm: None
+        if start is None
+        else (start["sha256"], *map(sorted, (start["new"], start["left"])))
         for arm, start in starts.items()
     }
     if all(one == next(iter(taken.values())) for one in taken.values()):
         return None
     listed = ", ".join(f"{arm} {_percent(share)}" for arm, share in shares.items())
     return (
-        f"arms do not start with the same share of trained numbers ({listed}), so that a "
+        f"arms do not take over the same trained numbers ({listed}), so that a "
         "difference between them can be due to their start"
     )
 

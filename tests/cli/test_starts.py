@@ -68,7 +68,7 @@ def test_a_worker_starts_every_run_with_it_and_the_page_says_so(words, workdir, 
     page = (workdir / "report" / "index.html").read_text()
     assert "Runs start with parameters that were trained before" in page
     assert "has taken over 13 of 13 parameters, 100 % of the numbers" in page and WIDE in page
-    assert "arms do not start with the same share of trained numbers" in page
+    assert "arms do not take over the same trained numbers" in page
     # The same command finds nothing to do, also where its start has another name by now.
     moved = shutil.copytree(source, workdir.parent / "moved")
     other = [*words[:2], f"--config.start_from={moved}", "--workdir", workdir]
@@ -77,10 +77,16 @@ def test_a_worker_starts_every_run_with_it_and_the_page_says_so(words, workdir, 
     assert [run.state for run in records.load_sweep(workdir).runs] == ["done"] * 4
 
 
-def test_a_plan_says_what_is_taken(words, tmp_path, capsys):
+@pytest.mark.slow
+def test_a_dry_run_says_what_is_taken_as_the_plan_does(words, tmp_path, capsys):
     out, _ = said(capsys, "sweep", *words, "--workdir", tmp_path / "out", "--dry_run")
+    shown, _ = said(capsys, "plan", *words)
+    assert WIDE in shown and "Warning: arms do not" in shown
     assert "13 of 13 parameters" in out and WIDE in out
-    assert "Warning: arms do not start with the same share of trained numbers (" in out
+    assert "Warning: arms do not take over the same trained numbers (" in out
+
+
+def test_a_plan_has_what_is_taken(words, capsys):
     figures, _ = said(capsys, "plan", *words, "--json")
     starts = [arm["start"]["numbers"] for arm in json.loads(figures)["arms"]]
     assert starts[0]["taken"] == starts[0]["all"] and starts[1]["taken"] < starts[1]["all"]

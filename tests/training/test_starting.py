@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 import tiny_run
+from meshed import in_eight_devices
 
 from jtransformer import records
 from jtransformer.interop.mapping import flat
@@ -138,6 +139,7 @@ def test_value_stacked_layers_take_those_of_a_loop_and_draw_what_is_deeper(sourc
     assert len(start_of(tmp_path / "looped")["left"]) == len(new)
 
 
+@pytest.mark.slow
 def test_value_a_mean_begins_with_what_is_taken(source, base, tmp_path):
     training = dataclasses.replace(base.training, average_decay=0.9)
     spec = dataclasses.replace(base, training=training)
@@ -242,15 +244,30 @@ def test_value_scales_are_taken_only_where_they_mean_the_same():
 
 
 def test_sentence_says_that_arms_start_unequally():
-    whole = {"sha256": "a", "numbers": {"taken": 8, "all": 8}, "new": {}}
+    whole = {"sha256": "a", "numbers": {"taken": 8, "all": 8}, "new": {}, "left": []}
     part = whole | {"numbers": {"taken": 6, "all": 8}, "new": {"x": "absent there"}}
     assert records.unequal_starts({"a": whole, "b": whole}) is None
     assert records.unequal_starts({"a": None, "b": None}) is None
     assert "a 100 %, b 75.0 %" in str(records.unequal_starts({"a": whole, "b": part}))
     assert "a 100 %, b 0 %" in str(records.unequal_starts({"a": whole, "b": None}))
-    assert records.unequal_starts({"a": whole, "b": whole | {"sha256": "b"}}) is not None
+    for change in ({"sha256": "b"}, {"left": ["layer_3/ffn/in/kernel"]}):
+        assert records.unequal_starts({"a": whole, "b": whole | change}) is not None
 
 
 def test_null_a_run_without_a_start_says_nothing_of_one(source):
     assert trainer(source[0]).taken_over(source[0]) is None
     assert "start" not in records.read_json(records.RunFiles(source[1]).spec)
+
+
+@pytest.mark.slow
+def test_law_every_mode_of_execution_starts_with_the_same_bits(tmp_path):
+    """Over a mesh, by pmap, spread over devices; a stack of which one layer is taken."""
+    found = in_eight_devices("mesh_starts.py", str(tmp_path))
+    loop = found.pop("loop")
+    origins = [origin for _, origin in loop["initial"].values()]
+    assert sum("layers [0]" in origin for origin in origins) == len(loop["start"]["new"])
+    assert set(found) == {"mesh", "pmap", "spread"}
+    for mode, other in found.items():
+        assert other["initial"] == loop["initial"], mode
+        assert other["start"] == loop["start"], mode
+        np.testing.assert_allclose(other["losses"], loop["losses"], rtol=1e-5, err_msg=mode)
