@@ -103,6 +103,7 @@ def test_every_choice_keeps_every_law(name):
     assert report.passed, report.failures
 
 
+@pytest.mark.slow
 def test_windows_keep_the_laws_that_mistakes_break():
     given = asked(dataclasses.replace(BASE, **CHOICES["windows"]))
     report = judged(given, laws=QUICK)

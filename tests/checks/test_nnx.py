@@ -89,6 +89,7 @@ LAWS = (
 )
 
 
+@pytest.mark.slow
 def test_a_right_encoder_keeps_the_laws():
     given = arguments(Reader())
     report = run_all(given.pop("apply"), **given, laws=(*LAWS, "teacher forcing"))

@@ -83,6 +83,7 @@ def test_flags_may_stand_before_the_sides(code, capsys):
     assert "Equal" in said
 
 
+@pytest.mark.slow
 def test_a_run_is_compared_with_itself_and_with_a_function(workdir, code, capsys):
     words = (workdir, workdir, "--text", "the dog walks", "--gradients", "--json")
     found = json.loads(answered(capsys, *words, code=0))

@@ -137,7 +137,7 @@ def test_products_are_of_the_type_and_what_is_delicate_in_float32(name):
     assert types_of(MODELS[name], ["dot_general"]) == {"float32"}
 
 
-@among("grouped", "linear", "latent")
+@among("latent")
 def test_parameters_and_gradients_stay_float32_and_the_loss_is_near(name):
     spec, variables = MODELS[name], drawn(MODELS[name])
 
@@ -186,7 +186,7 @@ def test_a_scan_and_what_is_computed_again_give_the_numbers_of_the_loop(name):
     np.testing.assert_array_equal(np.float32(other), np.float32(found))
 
 
-@among("linear", "latent", of=(*FEW, "pre"))
+@among("latent", of=(*FEW, "pre"))
 def test_decoding_with_a_cache_gives_the_logits_of_a_pass(name):
     spec = low(MODELS[name])
     variables, tokens = drawn(spec), tokens_of(jax.random.key(0))

@@ -196,7 +196,13 @@ def test_a_map_of_no_head_is_refused(spec, name, message):
         activity(spec, None, sample_of(spec), maps=(name,))
 
 
-@pytest.mark.parametrize("spec", [VARIANTS["branch"], STACKS["two_scanned"]], ids=["one", "two"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(VARIANTS["branch"], id="one"),
+        pytest.param(STACKS["two_scanned"], id="two", marks=pytest.mark.slow),
+    ],
+)
 def test_padding_and_rows_without_a_score_change_nothing(spec):
     sample = sample_of(spec)
     expected = measured(spec, sample)

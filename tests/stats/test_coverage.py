@@ -81,7 +81,10 @@ def promised(rate):
     return 0.93 <= rate <= 0.97
 
 
-@pytest.fixture(scope="module", params=[3, 5, 10])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(3, marks=pytest.mark.slow), 5, pytest.param(10, marks=pytest.mark.slow)],
+)
 def sweeps(request):
     return simulated(request.param)
 
