@@ -86,6 +86,7 @@ def test_a_dry_run_says_what_is_taken_as_the_plan_does(words, tmp_path, capsys):
     assert "Warning: arms do not take over the same trained numbers (" in out
 
 
+@pytest.mark.slow
 def test_a_plan_has_what_is_taken(words, capsys):
     figures, _ = said(capsys, "plan", *words, "--json")
     starts = [arm["start"]["numbers"] for arm in json.loads(figures)["arms"]]

@@ -173,6 +173,7 @@ def test_law_a_run_that_is_resumed_starts_once(base, updates, tmp_path):
     assert tiny_run.deterministic(tmp_path / "cut") == tiny_run.deterministic(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_law_runs_in_lockstep_start_with_the_same_values(source, base, tmp_path):
     """Each is to the bit what it is without the others; one of them starts anew."""
     runs = {
