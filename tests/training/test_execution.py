@@ -85,7 +85,5 @@ def test_one_run_is_spread_over_what_is_asked_or_over_all_devices():
     assert over("mesh", Layout(tensor=2), 8).label == "mesh, tensor=2"
     assert over("pmap", None, 8).label == "pmap, 8 devices"
     assert over("pmap", Layout(data=4), 8).label == "pmap, 4 devices"
-    with pytest.raises(
-        SpecError, match="'data=2, tensor=2' divides more than rows.*data=4"
-    ):
+    with pytest.raises(SpecError, match="'data=2, tensor=2' divides more than rows.*data=4"):
         over("pmap", Layout(data=2, tensor=2), 8)
