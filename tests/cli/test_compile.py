@@ -63,6 +63,7 @@ def refused(capsys, *argv):
     return err
 
 
+@pytest.mark.slow
 def test_the_report_is_that_of_the_run(answers, config):
     first, again = (json.loads(out) for out, _ in answers[:2])
     spec = tiny_run.run_spec(config.parent)

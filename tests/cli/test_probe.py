@@ -65,6 +65,7 @@ def test_a_config_is_measured_at_its_initial_values(workdir, capsys):
     assert other["loss"] != found["loss"] and other["step"] == 0
 
 
+@pytest.mark.slow
 def test_live_batches_and_heads_and_into(workdir, tmp_path, capsys):
     file = tmp_path / "deep" / "probe.json"
     words = ["--workdir", workdir, "--batches", 3, "--heads", "0.1,layer_1/attention/head_0"]

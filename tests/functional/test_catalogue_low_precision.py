@@ -6,10 +6,12 @@ import pytest
 from catalogue import CATALOGUE
 from catalogue.row import draw, on_device
 from quickly import quickly
+from thinned import thinned
 
 
-@pytest.mark.parametrize("row", CATALOGUE.values(), ids=CATALOGUE)
-def test_low_precision_stays_finite_and_keeps_its_dtype(row):
+@pytest.mark.parametrize("name", thinned(CATALOGUE, str, one_of=2))
+def test_low_precision_stays_finite_and_keeps_its_dtype(name):
+    row = CATALOGUE[name]
     arrays, function = draw(row), quickly(row.call)
     exact = np.asarray(row.reference(*arrays, **row.options))
     size = np.abs(exact).max()

@@ -103,7 +103,7 @@ def test_two_stacks_have_their_names_before_and_their_own_weights(key):
             np.testing.assert_allclose(value.sum(-1), 1, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["scanned", "two_scanned"])
+@pytest.mark.parametrize("name", ["scanned", pytest.param("two_scanned", marks=pytest.mark.slow)])
 def test_a_scan_returns_what_the_loop_returns(key, name):
     spec = changed((VARIANTS | STACKS)[name], rematerialize="everything")
     loop, scan = (inside(changed(spec, scan_layers=x), key, "*") for x in (False, True))

@@ -28,7 +28,13 @@ TOGETHER = {
     "vmap, 4 steps": Execution(mode="vmap", runs_at_once=3, steps_per_dispatch=4),
     "loop, 4 steps": Execution(steps_per_dispatch=4),
 }
-EVERY_EXECUTION = pytest.mark.parametrize("execution", TOGETHER.values(), ids=TOGETHER)
+EVERY_EXECUTION = pytest.mark.parametrize(
+    "execution",
+    [
+        pytest.param(execution, id=name, marks=[] if name == "vmap, 4 steps" else pytest.mark.slow)
+        for name, execution in TOGETHER.items()
+    ],
+)
 LOSSES = ("train_nll", "train_loss", "validation_nll", "gradient_norm")
 
 
