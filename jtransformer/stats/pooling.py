@@ -22,7 +22,11 @@ Run = tuple[str, str]
 _ELSEWHERE = ("data.source.", "data.tokenizer.file.path", "seed")
 """Settings that a comparison of specs leaves to others: the data are known by their hash."""
 _PARTS = ("stream", "attention", "ffn", "head")
-_UNUSED = {f"model.precision.{part}": "float32" for part in _PARTS} | {"training.microbatches": 1}
+_UNUSED = {f"model.precision.{part}": "float32" for part in _PARTS} | {
+    "training.microbatches": 1,
+    "model.first_norm": True,
+    "model.head.tokens.transform_bias": True,
+}
 """Values of settings of later versions that change no run; of others that is None and none."""
 _MOST_SAID = 6
 
