@@ -11,7 +11,6 @@ from plan_fixture import ABOUT, plan_of
 
 from jtransformer import data, records
 from jtransformer.cli.group_trainer import GroupTrainer
-from jtransformer.cli.layouts import ALONE
 from jtransformer.spec import SpecError, to_tree
 from jtransformer.sweep import Launch, Worker, cell_spec, executions, manifest
 from jtransformer.sweep.launch import MODES as MODES_OF_A_LAUNCH
@@ -128,7 +127,7 @@ def test_workers_share_the_runs_of_a_program(sweep, tmp_path):
 
 def test_a_launch_may_wish_for_what_there_is():
     assert MODES_OF_A_LAUNCH == ("auto", *MODES)
-    assert {*TURNS} == {*ALONE} == {*MODES} - {*LOCKSTEP}
+    assert {*TURNS} == {*MODES} - {*LOCKSTEP}
     for wish in (dict(mode="pjit"), dict(runs_at_once=0), dict(steps_per_dispatch=0)):
         with pytest.raises(SpecError, match=f"^--{next(iter(wish))} "):
             Launch(**wish)
@@ -144,7 +143,14 @@ def test_null_what_is_probed_moves_no_run_to_another_group(sweep):
     assert trainer.group_of(dataclasses.replace(spec, training=probed)) == group
     tree = to_tree(program_key(spec))
     assert tree["training"].pop("probe_steps") == []
-    for part, name in (("training", "microbatches"), ("loss", "chunk"), ("model", "precision")):
-        del tree[part][name]
+    assert tree.pop("start_from") is None
+    for part, name in (
+        (tree["training"], "microbatches"),
+        (tree["loss"], "chunk"),
+        (tree["model"], "precision"),
+        (tree["model"], "first_norm"),
+        (tree["model"]["head"]["tokens"], "transform_bias"),
+    ):
+        del part[name]
     before = hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
     assert before.startswith(group) and len(group) == 16

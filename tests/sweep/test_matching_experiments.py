@@ -22,7 +22,12 @@ def has_sweep(path):
     return any(isinstance(node, ast.FunctionDef) and node.name == "get_sweep" for node in body)
 
 
-FILES = [path for path in sorted(ROOT.glob("*/*.py")) if has_sweep(path)]
+NEED_A_MODEL = {"from_hugging_face"}  # tests/interop/test_start.py gives it one.
+FILES = [
+    path
+    for path in sorted(ROOT.glob("*/*.py"))
+    if path.parent.name not in NEED_A_MODEL and has_sweep(path)
+]
 
 
 def leaves_of(model):
