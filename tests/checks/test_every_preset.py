@@ -91,9 +91,12 @@ def models():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", models())
 def test_every_preset_keeps_every_law(name):
-    report = judged(asked(models()[name]))
+    model = models()[name]
+    report = judged(asked(model))
     assert report.passed, report.failures
-    assert sum(row.verdict == "pass" for row in report.rows) >= 18
+    # A law of the loss does not apply where no tokens are scored.
+    least = 18 if isinstance(model.head, TokenHead) else 17
+    assert sum(row.verdict == "pass" for row in report.rows) >= least
 
 
 @pytest.mark.slow
