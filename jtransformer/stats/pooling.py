@@ -235,12 +235,8 @@ def _strangers(first: SweepRecord, other: SweepRecord) -> tuple[str, str] | None
 
 def _place(run: RunRecord) -> tuple[Any, ...]:
     cell = run.cell
-    return (
-        cell["arm"],
-        cell["seed"],
-        repr(sorted(cell["nuisance"].items())),
-        str(cell.get("rung")),
-    )
+    tuned = repr(sorted(cell["nuisance"].items()))
+    return cell["arm"], cell["seed"], tuned, str(cell.get("rung"))
 
 
 def pool(sweeps: Mapping[str, SweepRecord]) -> Pool:
