@@ -12,10 +12,10 @@ rounded matrices. Left out are statistics of norms, gradients on their way, and 
 keeps or forms beside that.
 
 XLA for the CPU (JAX 0.10) gives a scanned layer 0.94 to 1.0 of this with LayerNorm and ReLU, or
-where the layer is computed again; 1.3 to 1.6 with RMSNorm, GELU or SiLU, whose derivatives are
-taken step by step and keep what each step needs; a whole update of small models 1.04 to 1.41. In
-a loop it computes nothing again, whatever `rematerialize` says, and the estimate is too low; and it
-widens every bfloat16 to float32, whose memory it then takes.
+where the layer is computed again; 1.1 with GELU, 1.3 with SwiGLU or RMSNorm, whose derivatives are
+in part taken step by step and keep what each step needs; a whole update of small models 1.04 to
+1.41. In a loop it computes nothing again, whatever `rematerialize` says, and the estimate is too
+low; and it widens every bfloat16 to float32, whose memory it then takes.
 
 With `rematerialize` "attention" no layer keeps weights and what dropout makes of them; with
 "elementwise" it keeps its input and the results of its matrix products, with "everything" its input

@@ -61,14 +61,16 @@ def _train(join: Join, folder: Path, shown: tuple[int, int]) -> int:
     import jax
 
     from jtransformer.cli import train
+    from jtransformer.cli.progress import say_to
 
     _join(join)
     number, count = jax.process_index(), jax.process_count()
     records.write_json(folder / "begun", {"process": number, "processes": count})
     if number == 0:
-        sys.stdout, sys.stderr = (open(stream, "w", buffering=1) for stream in shown)
         # Libraries tell of a failure by the page; what this one says of itself is shown.
-        logging.getLogger("jtransformer").addHandler(logging.StreamHandler(sys.stderr))
+        sys.stdout, remarks = (open(stream, "w", buffering=1) for stream in shown)
+        say_to(remarks)
+        logging.getLogger("jtransformer").addHandler(logging.StreamHandler(remarks))
     return train.run(sys.argv[4:])
 
 

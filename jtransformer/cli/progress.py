@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.live import Live
@@ -13,6 +13,7 @@ from rich.table import Table
 from jtransformer.sweep import CellRecord
 
 PLAIN_WIDTH = 140
+_remarks: TextIO | None = None
 MARKS = {"done": "●", "diverged": "✕", "failed": "!", "running": "◐", "pending": "·"}
 
 
@@ -159,4 +160,10 @@ def print_table(columns: Iterable[Any], title: str | None = None) -> None:
 
 def say(text: str) -> None:
     """Prints a line for the user; results go to stdout, remarks to stderr."""
-    print(text, file=sys.stderr, flush=True)
+    print(text, file=_remarks or sys.stderr, flush=True)
+
+
+def say_to(stream: TextIO) -> None:
+    """Sends remarks of this process to `stream`, where stderr is left to libraries."""
+    global _remarks
+    _remarks = stream

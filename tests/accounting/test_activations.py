@@ -258,8 +258,8 @@ def test_a_layer_in_bfloat16_agrees_with_what_is_handed_to_the_backward_pass(set
         (dict(ffn="relu", rematerialize="attention"), 0.95, 1.05),
         # The derivatives of these are taken step by step, and keep what each step needs.
         (dict(ffn="relu", norm=RMSNorm(), norm_placement="sandwich"), 1.2, 1.5),
-        (dict(ffn="gelu"), 1.3, 1.7),
-        (dict(ffn="swiglu"), 1.3, 1.7),
+        (dict(ffn="gelu"), 1.0, 1.25),
+        (dict(ffn="swiglu"), 1.15, 1.45),
     ],
     ids=str,
 )
