@@ -2,9 +2,11 @@
 
 import ast
 import importlib.util
+import inspect
 import sys
 import traceback
 import types
+import typing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -127,14 +129,26 @@ def _check_path(flag: str, path: str | None, *, is_given: bool) -> None:
 def read_experiment(path: Path, argv: list[str]) -> Experiment:
     """Loads a config file and applies the overrides `--config.PATH=VALUE` of the command line.
 
+    Args:
+        path: The file; with ":SIZE" behind it, each of its functions that takes a size gets that.
+        argv: What follows the command.
+
     Raises:
         SpecError: If the file cannot be used, or an override cannot be applied.
     """
+    path, size = _file_and_size(path)
     module = _guarded(path, lambda: _load(path))
     get_config = getattr(module, "get_config", None)
     if get_config is None:
         raise SpecError(str(path), "has no get_config(); see experiments/norm_and_ffn/config.py.")
-    config = _guarded(path, get_config)
+    if size is not None:
+        _check_size(path, get_config, size)
+
+    def answer(function: Callable[..., Any]) -> Any:
+        takes_size = size is not None and inspect.signature(function).parameters
+        return _guarded(path, (lambda: function(size)) if takes_size else function)
+
+    config = answer(get_config)
     if not isinstance(config, ConfigDict):
         raise SpecError(
             str(path), f"get_config() must return a ConfigDict, got {type(config).__name__}."
@@ -148,9 +162,33 @@ def read_experiment(path: Path, argv: list[str]) -> Experiment:
         tree=to_plain(config),
         touched=frozenset(overrides),
         inherited=inherited_settings(config),
-        sweep=None if get_sweep is None else _guarded(path, get_sweep),
-        layout=None if get_layout is None else layout_of(_guarded(path, get_layout), str(path)),
+        sweep=None if get_sweep is None else answer(get_sweep),
+        layout=None if get_layout is None else layout_of(answer(get_layout), str(path)),
     )
+
+
+def _file_and_size(path: Path) -> tuple[Path, str | None]:
+    """Takes FILE:SIZE apart; a file that has a colon in its name is that file."""
+    name, colon, size = path.name.rpartition(":")
+    return (path.with_name(name), size) if colon and name and not path.exists() else (path, None)
+
+
+def _check_size(path: Path, get_config: Callable[..., Any], size: str) -> None:
+    """Refuses a size that the file does not name: `get_config(size: Literal[...] = ...)`."""
+    hints = _guarded(path, lambda: typing.get_type_hints(get_config))
+    sizes = next(
+        (typing.get_args(hints.get(name)) for name in inspect.signature(get_config).parameters), ()
+    )
+    if not sizes:
+        raise SpecError(
+            "--config",
+            f"= {f'{path}:{size}'!r}, but the file has one size; leave out {f':{size}'!r}.",
+        )
+    if size not in sizes:
+        raise SpecError(
+            "--config",
+            f"= {f'{path}:{size}'!r}, but that is no size of the file; {nearest(size, sizes)}.",
+        )
 
 
 def _guarded(path: Path, user_code: Callable[[], Any]) -> Any:

@@ -9,7 +9,7 @@ from sweep_fixture import write_sweep
 from jtransformer.cli import main, preflight
 from jtransformer.cli.arguments import read_experiment
 from jtransformer.cli.main import COMMANDS
-from jtransformer.spec import from_tree, prune
+from jtransformer.spec import SpecError, from_tree, prune
 
 SWEEP = dict(
     scientific={"model.ffn": ("relu", "swiglu"), "model.norm_placement": ("pre",)},
@@ -241,3 +241,43 @@ def test_config_files_are_not_compiled_beside_themselves(capsys, config, tmp_pat
 def test_a_name_too_long_for_the_disk_is_refused(capsys, config, tmp_path):
     line = refused(capsys, "sweep", "--config", config(), "--workdir", tmp_path / ("x" * 300))
     assert "cannot be written" in line
+
+
+SIZES = '''
+from typing import Literal
+
+from jtransformer.config import to_config
+from jtransformer.spec import presets
+
+
+def get_config(size: Literal["small", "large"] = "small"):
+    config = to_config(presets.decoder_lm(width=32, layers=2))
+    config.training.steps = {"small": 50, "large": 60}[size]
+    return config
+
+
+def get_sweep(size: str = "small"):
+    return dict(seeds=(0,) if size == "small" else (0, 1))
+
+
+def get_layout():
+    return dict(data=2)
+'''
+
+
+def test_a_size_behind_a_config_file_reaches_each_function_that_takes_it(tmp_path):
+    path = tmp_path / "config.py"
+    path.write_text(SIZES)
+    for size, steps, seeds in ((path, 50, 1), (f"{path}:small", 50, 1), (f"{path}:large", 60, 2)):
+        found = read_experiment(pathlib.Path(size), [])
+        assert found.path == path and found.run_spec().training.steps == steps
+        assert len(found.sweep["seeds"]) == seeds and found.layout.devices == 2
+    with pytest.raises(SpecError, match="no size of the file; did you mean 'large'"):
+        read_experiment(pathlib.Path(f"{path}:larg"), [])
+    (odd := tmp_path / "with:colon.py").write_text(SIZES)
+    assert read_experiment(odd, []).path == odd
+
+
+def test_a_size_of_a_file_that_has_one_is_refused(config):
+    with pytest.raises(SpecError, match="has one size; leave out ':large'"):
+        read_experiment(pathlib.Path(f"{config()}:large"), [])
