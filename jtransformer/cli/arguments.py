@@ -33,7 +33,7 @@ class Experiment(NamedTuple):
         touched: Dotted paths that the command line set.
         inherited: Dotted paths that are as the preset had them.
         sweep: What `get_sweep()` returns, None where the file has none.
-        layout: What `get_layout()` returns, None where the file has none.
+        layout: What `get_layout()` returns, None where the file has none, or none of this size.
     """
 
     path: Path
@@ -154,6 +154,7 @@ def read_experiment(path: Path, argv: list[str]) -> Experiment:
             str(path), f"get_config() must return a ConfigDict, got {type(config).__name__}."
         )
     get_sweep, get_layout = (getattr(module, name, None) for name in ("get_sweep", "get_layout"))
+    layout = None if get_layout is None else answer(get_layout)
     overrides = _overrides(argv)
     _apply(config, overrides)
     return Experiment(
@@ -163,7 +164,7 @@ def read_experiment(path: Path, argv: list[str]) -> Experiment:
         touched=frozenset(overrides),
         inherited=inherited_settings(config),
         sweep=None if get_sweep is None else answer(get_sweep),
-        layout=None if get_layout is None else layout_of(answer(get_layout), str(path)),
+        layout=None if layout is None else layout_of(layout, str(path)),
     )
 
 

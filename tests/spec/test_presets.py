@@ -70,7 +70,7 @@ ACCEPT = (
 
 
 def test_every_preset_is_public_and_of_one_kind():
-    assert set(presets.__all__) == {*PRESETS, "PRESETS"}
+    assert set(presets.__all__) == {*PRESETS, "PRESETS", "for_accelerator", "with_budget"}
     for name, make in PRESETS.items():
         assert make is getattr(presets, name)
         assert type(make()) is (RunSpec if name in RUNS else ModelSpec)

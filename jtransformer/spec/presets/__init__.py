@@ -1,13 +1,15 @@
 """Models and runs to start from.
 
 A preset of a published model is a function that returns its ModelSpec; its docstring says how many
-parameters that has and what is counted. A preset of a run returns a RunSpec.
+parameters that has and what is counted. A preset of a run returns a RunSpec; `with_budget` and
+`for_accelerator` make another run of one.
 """
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from jtransformer.spec.model import ModelSpec
+from jtransformer.spec.presets.budgets import for_accelerator, with_budget
 from jtransformer.spec.presets.decoders import (
     gemma_2b,
     gpt,
@@ -104,6 +106,7 @@ __all__ = [
     "bert_large",
     "decoder_lm",
     "encoder_lm",
+    "for_accelerator",
     "gemma_2b",
     "gpt",
     "gpt2_large",
@@ -131,4 +134,5 @@ __all__ = [
     "transformer_base",
     "transformer_big",
     "translation",
+    "with_budget",
 ]
