@@ -32,6 +32,7 @@ def get_config(size: Literal["small", "paper"] = "small"):
         run = presets.for_accelerator(presets.decoder_lm(width=768, layers=12))
         run = presets.with_budget(run, length=512, batch_size=256, steps=65_536)
     config = to_config(run)
+    config.model.scale_embedding = True
     config.model.ffn = "relu"
     return config
 

@@ -38,6 +38,7 @@ def get_config(size: Literal["small", "paper"] = "small"):
         run = presets.for_accelerator(run)
         run = presets.with_budget(run, length=512, batch_size=256, steps=50_000)
     config = to_config(run)
+    config.model.scale_embedding = True
     config.model.ffn = "relu"
     config.model.scan_layers = True
     return config

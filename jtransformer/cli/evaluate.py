@@ -10,6 +10,7 @@ nearest reference, and by BLEU and chrF for other text.
   --part PART          train, validation or test (validation)
   --examples N         answer so many sources alone (all)
   --beams W            search with W beams
+  --length T           read rows of T tokens instead of the trained length
   --checkpoint WHICH   newest, or best by validation (newest)
   --show N             print so many answers beside their references (5)
   --json               print one JSON object
@@ -17,6 +18,7 @@ nearest reference, and by BLEU and chrF for other text.
 example: jtransformer evaluate --workdir runs/reverse --part test
 """
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -25,9 +27,10 @@ from absl import flags
 
 from jtransformer import records
 from jtransformer.cli.arguments import read_flags
+from jtransformer.cli.imported import at_hand
 from jtransformer.cli.run_directory import NEWEST, read_corpus, read_run
 from jtransformer.data.corpus import PARTS
-from jtransformer.spec import SpecError, nearest
+from jtransformer.spec import RunSpec, SpecError, nearest
 
 
 def run(argv: list[str]) -> int:
@@ -36,7 +39,7 @@ def run(argv: list[str]) -> int:
     how = _how(values)
     workdir = Path(values.workdir).expanduser()
     trained = read_run(workdir, values.checkpoint)
-    spec = trained.spec
+    spec = trained.spec if values.length is None else _at_length(trained.spec, values.length)
     if not spec.data.has_pairs:
         _refuse_unused(values, "without pairs in data.source there is nothing to answer")
 
@@ -44,12 +47,15 @@ def run(argv: list[str]) -> int:
     from jtransformer.training import Program, mean_nll
 
     recorded = records.read_json(records.RunFiles(workdir).spec)["data_sha256"]
-    corpus = read_corpus(workdir, spec, recorded)
+    corpus = read_corpus(workdir, trained.spec, recorded)
+    if spec != trained.spec:
+        corpus = data.load(at_hand(spec, workdir).data, spec.objective)
     batches = data.evaluation_batches(corpus, values.part, spec)
     found: dict[str, Any] = {
         "workdir": values.workdir,
         "step": trained.step,
         "part": values.part,
+        "length": spec.data.length,
         "nll": mean_nll(Program(spec), trained.variables["params"], batches),
     }
     shown: list[str] = []
@@ -70,8 +76,20 @@ def run(argv: list[str]) -> int:
     return 0
 
 
+def _at_length(spec: RunSpec, length: int) -> RunSpec:
+    if spec.data.has_pairs:
+        raise SpecError("--length", "is for texts; the examples here end where they end.")
+    try:
+        return dataclasses.replace(spec, data=dataclasses.replace(spec.data, length=length))
+    except SpecError as error:
+        raise SpecError("--length", f"= {length} is too long for this run: {error}") from None
+
+
 def _print(found: dict[str, Any], shown: list[str]) -> None:
-    print(f"{found['workdir']} at step {found['step']}, part {found['part']}")
+    print(
+        f"{found['workdir']} at step {found['step']}, part {found['part']}, "
+        f"rows of {found['length']} tokens"
+    )
     print(f"  negative log-likelihood  {found['nll']:.4f} nats per scored token")
     if "examples" not in found:
         return
@@ -113,7 +131,7 @@ def _flags(argv: list[str]) -> flags.FlagValues:
     flags.DEFINE_string("workdir", None, "workdir", flag_values=values)
     flags.DEFINE_string("checkpoint", NEWEST, "checkpoint", flag_values=values)
     flags.DEFINE_string("part", "validation", "part", flag_values=values)
-    for name, default in (("examples", None), ("beams", None), ("show", 5)):
+    for name, default in (("examples", None), ("beams", None), ("length", None), ("show", 5)):
         flags.DEFINE_integer(name, default, name, flag_values=values)
     flags.DEFINE_bool("json", False, "json", flag_values=values)
     read_flags(values, argv, stray="see --help")
@@ -123,7 +141,7 @@ def _flags(argv: list[str]) -> flags.FlagValues:
         raise SpecError("--show", "would do nothing with --json, which prints figures alone.")
     if values.part not in PARTS:
         raise SpecError("--part", f"= {values.part!r} is unknown; {nearest(values.part, PARTS)}.")
-    for name, least in (("examples", 1), ("show", 0)):
+    for name, least in (("examples", 1), ("length", 1), ("show", 0)):
         number = getattr(values, name)
         if number is not None and number < least:
             raise SpecError(f"--{name}", f"must be at least {least}, got {number}.")

@@ -132,3 +132,22 @@ def test_intervals_of_shares():
     """Wilson's interval for 8 of 10, from his formula by hand: (0.4902, 0.9433)."""
     assert proportion(8, 10) == pytest.approx((0.8, 0.4902, 0.9433), abs=1e-4)
     assert proportion(0, 5).low == 0 and proportion(5, 5).high == 1
+
+
+def test_rows_of_another_length_are_read(capsys, tmp_path):
+    spec = RunSpec(
+        model=ModelSpec(width=16, layers=1, heads=2, ffn_width=32, position=Learned(max_length=12)),
+        data=DataSpec(length=6),
+        schedule=WarmupCosine(warmup_steps=2),
+        training=TrainingSpec(steps=2, evaluate_every=2, checkpoint_every=2),
+    )
+    run([spec], tmp_path)
+    (workdir,) = tmp_path.iterdir()
+    found = {}
+    for length in (6, 12):
+        found[length] = measured(capsys, "--workdir", workdir, f"--length={length}")
+        assert found[length]["length"] == length
+    assert found[6] == measured(capsys, "--workdir", workdir)
+    assert found[6]["nll"] != found[12]["nll"]
+    assert cli.main(["evaluate", "--workdir", str(workdir), "--length=13"]) == 2
+    assert "--length = 13 is too long for this run" in capsys.readouterr().err
