@@ -37,6 +37,7 @@ PACKAGES = {
     "generation": Allowed({"shapes", "spec", "functional", "modules"}, {"jax"}),
     "probes": Allowed({"shapes", "spec", "functional", "modules"}, {"jax"}),
     "accounting": Allowed({"spec"}),
+    "drawing": Allowed({"shapes", "spec", "functional", "accounting"}, {"jax"}, {"vl_convert"}),
     "checks": Allowed({"shapes"}, {"jax"}),
     "data": Allowed({"shapes", "spec"}, {"numpy"}, LIBRARIES),
     "training": Allowed(

@@ -19,7 +19,7 @@ from jtransformer.config import inherited_settings, to_plain
 from jtransformer.spec import Layout, RunSpec, SpecError, Tree, from_tree, get, nearest
 
 OVERRIDE = "--config."
-PATHS = {"workdir", "prompt_file", "into", "pilot", "compile_cache", "cache"}
+PATHS = {"workdir", "prompt_file", "into", "pilot", "compile_cache", "cache", "out"}
 """Flags that may begin with "~"."""
 
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "evaluate": "measure a trained run's loss, and its answers where it was trained on pairs",
     "generate": "continue a text with a trained run, or answer a source",
     "count": "say how many parameters, operations and bytes a model has",
+    "draw": "draw the block diagram of a model, or of two with what differs",
     "compile": "say whether a run fits devices that are not here, and how fast it would be",
     "probe": "measure a model inside, layer by layer: a run, or a config at its initial values",
     "check": "judge a model by what must hold for every Transformer: a config, a run or a preset",
