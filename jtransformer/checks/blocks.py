@@ -5,10 +5,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jtransformer.checks.law import Law
 from jtransformer.checks.parts import Parts
-from jtransformer.checks.worked import GROUP, figures, worked
+from jtransformer.checks.worked import GROUP, figures, given, worked
 
 Record = dict[str, Any]
 
@@ -57,7 +58,7 @@ def _square(mask: Any) -> Any:
 def _one_head(parts: Parts, known: Mapping[str, Any], variant: str) -> Record:
     """Computes both sublayers, the end of the stack and the loss; all projections are 1."""
     placement, norm_name, causal, activation, epsilon = VARIANTS[variant]
-    x, w1, w2, w_out = (jnp.asarray(known[n], jnp.float64) for n in ("x", "w1", "w2", "w_out"))
+    x, w1, w2, w_out = (given(known[n]) for n in ("x", "w1", "w2", "w_out"))
     assert parts.causal_mask and parts.attention and parts.attention_weights
     assert parts.feed_forward and parts.activations
     attend, weigh, network = parts.attention, parts.attention_weights, parts.feed_forward
@@ -109,17 +110,15 @@ def _two_heads(parts: Parts, known: Mapping[str, Any], x: Any, variant: str) -> 
         x: The stream.
         variant: What it is: placement, `causal` or `full`, a head that is off, `rms`.
     """
-    wq, wk, wv = (
-        jnp.swapaxes(jnp.asarray(known[n], jnp.float64), 0, 1) for n in ("wq", "wk", "wv")
-    )
-    wo = jnp.asarray(known["wo"], jnp.float64).reshape(2, 2, 4)
-    w1, w2 = (jnp.asarray(known[n], jnp.float64) for n in ("w1", "w2"))
+    wq, wk, wv = (jnp.swapaxes(given(known[n]), 0, 1) for n in ("wq", "wk", "wv"))
+    wo = given(known["wo"]).reshape(2, 2, 4)
+    w1, w2 = (given(known[n]) for n in ("w1", "w2"))
     assert parts.causal_mask and parts.attention and parts.attention_weights
     assert parts.feed_forward and parts.activations
     attend, weigh, network = parts.attention, parts.attention_weights, parts.feed_forward
     relu, layer, rms = parts.activations["relu"], parts.layer_norm, parts.rms_norm
     mask = _square(parts.causal_mask(len(x))) if "causal" in variant else None
-    on = jnp.asarray(["head1_off" not in variant, "head2_off" not in variant])
+    on = np.array(["head1_off" not in variant, "head2_off" not in variant])
     record: Record = {}
 
     def norm(h: Any) -> Any:
@@ -151,7 +150,7 @@ def _two_heads(parts: Parts, known: Mapping[str, Any], x: Any, variant: str) -> 
 def _two_head_blocks(parts: Parts) -> dict[str, tuple[Any, Any]]:
     known, pairs = figures("two_head_block"), {}
     block = known["block"]
-    x = jnp.asarray(block["x"], jnp.float64)
+    x = given(block["x"])
     record = _two_heads(parts, block, x, "post_full")
     for name in ("weights", "heads", "attention", "after_norm1", "ffn", "output"):
         pairs[name] = (record[name], block[name])

@@ -5,6 +5,8 @@ from typing import Any
 
 import jax
 
+PRECISION = "highest"
+"""Of products: full float32, for which accelerators have a coarser default."""
 OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """Of the compiler for CPUs, to which most of the time of a judgement would go."""
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from jtransformer.checks.compiling import quickly
 from jtransformer.checks.law import Law
-from jtransformer.checks.parameters import logits_of, mixed
+from jtransformer.checks.mixtures import logits_of, mixed, mixture
 from jtransformer.checks.report import Finding
 from jtransformer.checks.subject import Subject
 from jtransformer.checks.tolerance import exact, size
@@ -48,15 +48,17 @@ def by_differences(subject: Subject) -> Finding:
     assert call is not None
     with jax.enable_x64(True):
         parameters, tokens = doubled(subject.parameters), jnp.asarray(subject.tokens(61))
-        scalar = mixed(subject, call, parameters, tokens)
-        value, slope = quickly(scalar), quickly(jax.grad(scalar))(parameters, tokens)
-        return _judged(subject, parameters, slope, lambda p: float(value(p, tokens)))
+        weights, scalar = mixture(subject.generator(51), call, parameters, tokens), mixed(call)
+        value, slopes = quickly(scalar), quickly(jax.grad(scalar, argnums=1))
+        slope = slopes(weights, parameters, tokens)
+        return _judged(subject, parameters, slope, lambda p: float(value(weights, p, tokens)))
 
 
 def _judged(subject: Subject, parameters: Any, slope: Any, value: Any) -> Finding:
     generator, found = subject.generator(62), []
-    leaves, structure = jax.tree.flatten(parameters)
-    slopes = [np.asarray(leaf) for leaf in jax.tree.leaves(slope)]
+    structure = jax.tree.structure(parameters)
+    # NumPy moves them: each shape would be a program.
+    leaves, slopes = ([exact(x) for x in jax.tree.leaves(tree)] for tree in (parameters, slope))
     # What starts at 0 moves by as much as what starts at 1e-2.
     sizes = [max(size(leaf), 1e-2) if leaf.size else 0.0 for leaf in leaves]
     weighed = zip(slopes, sizes, strict=True)
@@ -95,15 +97,15 @@ def _of_table(subject: Subject) -> tuple[Any, Any, Any, np.ndarray]:
     ids = ids % max(1, subject.vocabulary // 2)
     tokens = jnp.asarray(ids)
 
-    def at_once(parameters: Any, tokens: Any) -> Any:
-        return logits_of(model(parameters, tokens))
-
     def apart(by_head: Any, by_lookup: Any, tokens: Any) -> Any:
         return logits_of(rest(by_head, lookup(by_lookup, tokens)))
 
     p = subject.parameters
-    whole = quickly(jax.grad(mixed(subject, at_once, p, tokens)))(p, tokens)
-    parts = quickly(jax.grad(mixed(subject, apart, p, p, tokens), argnums=(0, 1)))(p, p, tokens)
+    # What a model returns besides its logits has no part in this.
+    logits, *others = mixture(subject.generator(51), model, p, tokens)
+    whole = subject.slopes([logits, *map(jnp.zeros_like, others)], p, tokens)
+    slopes = quickly(jax.grad(mixed(apart), argnums=(1, 2)))
+    parts = slopes([logits], p, p, tokens)
     return exact(table(whole)), exact(table(parts[0])), exact(table(parts[1])), np.unique(ids)
 
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from jtransformer.checks.derivatives import TIED
 from jtransformer.checks.law import Law
-from jtransformer.checks.parameters import logits_of, paths_of
+from jtransformer.checks.mixtures import logits_of
+from jtransformer.checks.parameters import paths_of
 from jtransformer.checks.report import Finding
 from jtransformer.checks.subject import Subject, on_host
 

@@ -1,15 +1,14 @@
 """Parameters: which there are, that each of them learns, and how heads lie in them."""
 
 import fnmatch
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jtransformer.checks.compiling import quickly
 from jtransformer.checks.law import Law
+from jtransformer.checks.mixtures import logits_of, mixture
 from jtransformer.checks.report import Finding, NotApplicable
 from jtransformer.checks.subject import Subject
 from jtransformer.checks.tolerance import distance
@@ -31,33 +30,6 @@ def listed(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
-def logits_of(outputs: Any) -> Any:
-    """Returns the first array of what a model returns."""
-    return jax.tree.leaves(outputs)[0]
-
-
-def mixed(subject: Subject, call: Callable[..., Any], *given: Any) -> Callable[..., Any]:
-    """Makes a random mixture of all that a function returns, a scalar that nothing cancels in.
-
-    Args:
-        subject: Whose random numbers are used.
-        call: The function.
-        *given: Arguments of the shapes that it will have.
-    """
-    generator = subject.generator(51)
-    shapes = jax.tree.leaves(jax.eval_shape(call, *given))
-    mixtures = [generator.normal(size=shape.shape) for shape in shapes]
-
-    def scalar(*arguments: Any) -> Any:
-        leaves = jax.tree.leaves(call(*arguments))
-        total = jnp.zeros((), jnp.promote_types(leaves[0].dtype, jnp.float32))
-        for leaf, mixture in zip(leaves, mixtures, strict=True):
-            total += jnp.sum(leaf.astype(total.dtype) * jnp.asarray(mixture, total.dtype))
-        return total
-
-    return scalar
-
-
 def tree(subject: Subject) -> Finding:
     """Compares paths and shapes with those that the formula gives."""
     assert subject.expected_shapes is not None
@@ -75,8 +47,8 @@ def gradients(subject: Subject) -> Finding:
     """Derives a random mixture of all outputs by every parameter."""
     assert subject.model is not None
     tokens = jnp.asarray(subject.tokens(52))
-    scalar = mixed(subject, subject.model, subject.parameters, tokens)
-    slopes = quickly(jax.grad(scalar))(subject.parameters, tokens)
+    weights = mixture(subject.generator(51), subject.model, subject.parameters, tokens)
+    slopes = subject.slopes(weights, subject.parameters, tokens)
     sizes = {
         path: float(np.abs(np.asarray(jax.device_get(leaf), np.float64)).max(initial=0.0))
         for path, leaf in paths_of(slopes).items()

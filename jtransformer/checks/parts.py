@@ -9,6 +9,8 @@ Function = Callable[..., Any]
 class Parts(NamedTuple):
     """Parts of a model; what is None is not judged.
 
+    They are functions of JAX, which are compiled with the figures that they are given.
+
     Attributes:
         layer_norm: `(x, epsilon) -> y`, without scale and bias.
         rms_norm: Likewise.

@@ -21,6 +21,7 @@ from jtransformer.checks import (
     reach,
     worked,
 )
+from jtransformer.checks.compiling import PRECISION
 from jtransformer.checks.parts import Parts
 from jtransformer.checks.report import NotApplicable, Report, Row, row
 from jtransformer.checks.subject import Decoding, NormPart, Source, Subject
@@ -60,8 +61,7 @@ def judge(
         told: Called with each row as soon as it is there.
     """
     rows = []
-    # Products in full float32, for which accelerators have a coarser default.
-    with jax.default_matmul_precision("highest"):
+    with jax.default_matmul_precision(PRECISION):
         for law in LAWS:
             if law.name not in laws:
                 continue

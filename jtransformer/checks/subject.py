@@ -1,6 +1,7 @@
 """What is judged: a model as functions of arrays, and what is known about it."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -8,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jtransformer.checks.compiling import quickly
+from jtransformer.checks.mixtures import mixed
 from jtransformer.checks.parts import Parts
 from jtransformer.checks.tolerance import Rounding
 
@@ -132,6 +135,12 @@ class Subject:
     def logits(self, tokens: np.ndarray) -> np.ndarray:
         """Returns the logits of tokens."""
         return on_host(self.apply(jnp.asarray(tokens)))
+
+    @functools.cached_property
+    def slopes(self) -> Call:
+        """`(weights, parameters, tokens) -> gradient` of what `model` returns; one program."""
+        assert self.model is not None
+        return quickly(jax.grad(mixed(self.model), argnums=1))
 
 
 def on_host(x: Any) -> np.ndarray:

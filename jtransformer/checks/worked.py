@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jtransformer.checks.compiling import quickly
 from jtransformer.checks.law import Law
 from jtransformer.checks.parts import Parts
 from jtransformer.checks.report import Finding, NotApplicable
@@ -33,6 +34,11 @@ def figures(name: str) -> Any:
         importlib.resources.files("jtransformer.checks").joinpath("worked.json").read_text("utf-8")
     )
     return json.loads(text)[name]
+
+
+def given(values: Any) -> jax.Array:
+    """Returns an input of a computation, which the compiler does not carry out beforehand."""
+    return jax.lax.optimization_barrier(jnp.asarray(values, jnp.float64))
 
 
 def compared(pairs: Mapping[str, tuple[Any, Any]]) -> Finding:
@@ -56,7 +62,7 @@ def compared(pairs: Mapping[str, tuple[Any, Any]]) -> Finding:
 
 
 def worked(needs: tuple[str, ...], compute: Callable[[Parts], Any]) -> Any:
-    """Makes a check of a computation on parts, in double precision."""
+    """Makes a check of a computation on parts, in double precision, as one program."""
 
     def check(subject: Subject) -> Finding | NotApplicable:
         parts = subject.parts
@@ -64,9 +70,16 @@ def worked(needs: tuple[str, ...], compute: Callable[[Parts], Any]) -> Any:
         missing = [name for name in needs if getattr(parts, name) is None]
         if missing:
             return NotApplicable(f"{' and '.join(missing)} not among the parts")
+
+        def arrays() -> dict[str, tuple[Any, Any]]:
+            return {
+                name: (found, jnp.asarray(figure))
+                for name, (found, figure) in compute(parts).items()
+            }
+
         with jax.enable_x64(True):
-            pairs = compute(parts)
-            return compared(pairs) if pairs else NotApplicable("none of its parts was given")
+            pairs = quickly(arrays)()
+        return compared(pairs) if pairs else NotApplicable("none of its parts was given")
 
     return check
 
@@ -74,7 +87,7 @@ def worked(needs: tuple[str, ...], compute: Callable[[Parts], Any]) -> Any:
 def _activations(parts: Parts) -> dict[str, tuple[Any, Any]]:
     known, pairs = figures("activations"), {}
     assert parts.activations is not None
-    u = jnp.asarray(known["u"], jnp.float64)
+    u = given(known["u"])
     for name, function in parts.activations.items():
         if name in known:
             pairs[name] = (function(u), known[name])
@@ -83,7 +96,7 @@ def _activations(parts: Parts) -> dict[str, tuple[Any, Any]]:
             pairs[f"slope of {name}"] = (slopes, known[f"{name}_grad"])
         zero = known.get(f"{name}_slope_zero")
         if zero is not None:
-            pairs[f"zero slope of {name}"] = (jax.grad(function)(jnp.float64(zero)), 0.0)
+            pairs[f"zero slope of {name}"] = (jax.grad(function)(given(zero)), 0.0)
     return pairs
 
 
@@ -93,7 +106,7 @@ def _norms(parts: Parts) -> dict[str, tuple[Any, Any]]:
         norm = getattr(parts, name)
         for case in figures("norms")["cases"]:
             if norm is not None and name in case:
-                x = jnp.asarray(case["x"], jnp.float64)
+                x = given(case["x"])
                 key = f"{name} of {case['x']} with epsilon {case['epsilon']}"
                 pairs[key] = (norm(x, case["epsilon"]), case[name])
     return pairs
@@ -101,7 +114,7 @@ def _norms(parts: Parts) -> dict[str, tuple[Any, Any]]:
 
 def _norm_jacobians(parts: Parts) -> dict[str, tuple[Any, Any]]:
     known, pairs = figures("norm_jacobians"), {}
-    x, gamma = (jnp.asarray(known[name], jnp.float64) for name in ("x", "gamma"))
+    x, gamma = (given(known[name]) for name in ("x", "gamma"))
     for name in ("layer_norm", "rms_norm"):
         norm = getattr(parts, name)
         if norm is None:
@@ -110,7 +123,7 @@ def _norm_jacobians(parts: Parts) -> dict[str, tuple[Any, Any]]:
         def scaled(x: Any, gamma: Any, norm: Any = norm) -> Any:
             return gamma * norm(x, known["epsilon"])
 
-        upstream = jnp.asarray(known["upstream"], jnp.float64)
+        upstream = given(known["upstream"])
         by_x, by_scale = jax.vjp(scaled, x, gamma)[1](upstream)
         pairs[f"Jacobian of {name}"] = (jax.jacrev(scaled)(x, gamma), known[f"{name}_jacobian"])
         pairs[f"gradient through {name}"] = (by_x, known[f"{name}_vjp"])
@@ -121,7 +134,7 @@ def _norm_jacobians(parts: Parts) -> dict[str, tuple[Any, Any]]:
 def _rope(parts: Parts) -> dict[str, tuple[Any, Any]]:
     known, pairs = figures("rope"), {}
     assert parts.rope is not None
-    q, k = (jnp.asarray(known[name], jnp.float64)[None, None, None] for name in ("q", "k"))
+    q, k = (given(known[name])[None, None, None] for name in ("q", "k"))
     for pairing, turn in parts.rope.items():
         own = known[pairing]
 
@@ -149,12 +162,10 @@ def _masks(parts: Parts) -> dict[str, tuple[Any, Any]]:
     if parts.prefix_mask is not None:
         drawn |= {"prefix_4_2": parts.prefix_mask(4, 2), "prefix_6_3": parts.prefix_mask(6, 3)}
     for name, mask in drawn.items():
-        pairs[name] = (np.asarray(mask).reshape(np.shape(mask)[-2:]), known[name])
+        pairs[name] = (jnp.asarray(mask).reshape(jnp.shape(mask)[-2:]), known[name])
     # A mask acts before the softmax: the visible value alone is read.
     forms = known["mask_forms"]
-    k, v = (
-        jnp.asarray(forms[name], jnp.float64)[None, :, None, None] for name in ("scores", "values")
-    )
+    k, v = (given(forms[name])[None, :, None, None] for name in ("scores", "values"))
     out = parts.attention(jnp.ones((1, 1, 1, 1)), k, v, jnp.asarray([forms["visible"]]))
     pairs["one visible key"] = (out[0, 0, 0, 0], forms["right"])
     return pairs
@@ -163,7 +174,7 @@ def _masks(parts: Parts) -> dict[str, tuple[Any, Any]]:
 def _two_queries(parts: Parts) -> dict[str, tuple[Any, Any]]:
     known = figures("two_query_attention")
     assert parts.attention is not None and parts.attention_weights is not None
-    q, k, v = (jnp.asarray(known[name], jnp.float64)[None, :, None] for name in "qkv")
+    q, k, v = (given(known[name])[None, :, None] for name in "qkv")
     pairs = {}
     for name, factor in (("scaled", 1.0), ("unscaled", q.shape[-1] ** 0.5)):
         pairs[f"{name} weights"] = (
@@ -178,7 +189,7 @@ def _two_queries(parts: Parts) -> dict[str, tuple[Any, Any]]:
 def _losses(parts: Parts) -> dict[str, tuple[Any, Any]]:
     known = figures("losses")
     assert parts.cross_entropy is not None
-    logits, weights = (jnp.asarray(known[name], jnp.float64) for name in ("logits", "weights"))
+    logits, weights = (given(known[name]) for name in ("logits", "weights"))
     labels = jnp.asarray(known["labels"], jnp.int32)
     plain = parts.cross_entropy(logits, labels, weights, 0.0)
     smoothed = parts.cross_entropy(logits, labels, weights, known["eta"])

@@ -33,6 +33,8 @@ def arguments(judged: Judged, calls: Calls, available: int) -> tuple[Given, dict
         calls: Its functions.
         available: Bytes of memory that are free.
     """
+    import jax
+
     spec, reasons = judged.model, {}
     given: Given = {
         "apply": calls.apply,
@@ -53,7 +55,7 @@ def arguments(judged: Judged, calls: Calls, available: int) -> tuple[Given, dict
         ),
         "positions": _positions(spec),
         "with_positions": lambda tokens, at: calls.changed(tokens, positions=at),
-        "lookup": lambda parameters, tokens: parameters["embedding"]["table"][tokens],
+        "lookup": jax.jit(lambda parameters, tokens: parameters["embedding"]["table"][tokens]),
         "with_embeddings": calls.of_rows,
         "init": calls.init,
         "save_and_restore": sections.save_and_restore,
@@ -93,9 +95,11 @@ def _rounding(spec: ModelSpec) -> Given:
 
 def _counted(valid: Any) -> Any:
     """Counts the real tokens of each row."""
+    import jax
+
     from jtransformer import functional as F
 
-    return F.token_positions(valid)
+    return jax.jit(F.token_positions)(valid)
 
 
 def _positions(spec: ModelSpec) -> str:

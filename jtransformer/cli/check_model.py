@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from jtransformer.checks.compiling import PRECISION, quickly
 from jtransformer.cli import check_trees as trees
 from jtransformer.spec import (
     Classifier,
@@ -57,13 +58,8 @@ def output_of(spec: ModelSpec, out: Any) -> Any:
 class Calls:
     """The compiled functions of a model; each is one program."""
 
-    def __init__(self, judged: Judged, jit: Callable[..., Any] | None = None):
-        """Makes the parameters; compiles nothing else yet.
-
-        Args:
-            judged: What is judged.
-            jit: What compiles functions, with the arguments of `jax.jit`; None is that.
-        """
+    def __init__(self, judged: Judged):
+        """Makes the parameters; compiles nothing else yet."""
         import jax
         import jax.numpy as jnp
         import numpy as np
@@ -79,8 +75,7 @@ class Calls:
         self._key = parameter_key
         zeros = jnp.zeros((1, 1), jnp.int32)
         source = zeros if self.spec.has_encoder else None
-        self._jit = jit = jit or jax.jit
-        self._init = jit(functools.partial(self._module.init, source=source))
+        self._init = quickly(functools.partial(self._module.init, source=source))
         self._zeros = zeros
         self.start = self.init(judged.seed)
         self.parameters = judged.parameters
@@ -91,17 +86,24 @@ class Calls:
         shape = (ROWS, self.source_length)
         vocabulary = self.spec.source_vocabulary or 0
         self.source = generator.integers(max(1, vocabulary), size=shape).astype(np.int32)
-        self._plain = jit(lambda p, tokens, given: self._logits(p, tokens, **given))
-        # Every argument is given, so that one program serves whoever changes one of them.
-        self._full = jit(lambda p, tokens, given: self._logits(p, tokens, **given))
-        # These are derived inside of other programs, which have the compiler's options.
-        self._outputs = jax.jit(functools.partial(self._all, self._module))
+        self._outputs = quickly(functools.partial(self._all, self._module))
+        # Programs inside of others have no options of the compiler.
+        self._outputs_inside = jax.jit(functools.partial(self._all, self._module))
         self._outputs_double = jax.jit(functools.partial(self._all, self._double))
-        self._step = jit(self._cached)
+        # Every argument is given, so that one program serves whoever changes one of them.
+        self._full = quickly(lambda p, tokens, given: self._logits(p, tokens, **given))
+        self._of_rows = jax.jit(
+            lambda p, rows, given: self._logits(p, None, embeddings=rows, **given)
+        )
+        self._step = quickly(self._cached)
 
     def init(self, seed: int) -> Any:
         """Returns initial values."""
-        return self._init(self._key(seed), self._zeros)["params"]
+        import jax
+
+        # As the laws compute, which ask for them again: another precision is another program.
+        with jax.default_matmul_precision(PRECISION):
+            return self._init(self._key(seed), self._zeros)["params"]
 
     def _logits(self, parameters: Any, tokens: Any, **given: Any) -> Any:
         return output_of(self.spec, self._module.apply({"params": parameters}, tokens, **given))
@@ -153,19 +155,19 @@ class Calls:
     def apply(self, tokens: Any, parameters: Any = None) -> Any:
         """Returns logits, of the judged parameters or of others."""
         parameters = self.parameters if parameters is None else parameters
-        return self._plain(parameters, tokens, self.needed(len(tokens)))
+        return self._outputs(parameters, tokens, self.needed(len(tokens)))[0]
 
     def again(self, tokens: Any) -> Any:
         """Returns logits of a program that is compiled anew."""
-        anew = self._jit(lambda p, tokens, given: self._logits(p, tokens, **given))
-        return anew(self.parameters, tokens, self.needed(len(tokens)))
+        anew = quickly(functools.partial(self._all, self._module))
+        return anew(self.parameters, tokens, self.needed(len(tokens)))[0]
 
     def initial(self, tokens: Any) -> Any:
         """Returns logits at the initial values, behind a source of few ids."""
         given = self.needed(len(tokens))
         if "source" in given:
             given["source"] = given["source"] % READ
-        return self._plain(self.start, tokens, given)
+        return self._outputs(self.start, tokens, given)[0]
 
     def changed(self, tokens: Any, **changes: Any) -> Any:
         """Returns logits of a call in which some arguments are others."""
@@ -173,7 +175,11 @@ class Calls:
 
     def outputs(self, parameters: Any, tokens: Any) -> Any:
         """Returns everything that the head computes."""
-        return self._outputs(parameters, tokens, self.needed(len(tokens)))
+        import jax
+
+        traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(parameters))
+        program = self._outputs_inside if traced else self._outputs
+        return program(parameters, tokens, self.needed(len(tokens)))
 
     def outputs_double(self, parameters: Any, tokens: Any) -> Any:
         """Returns the same, of the model with no part in a narrow type."""
@@ -181,7 +187,7 @@ class Calls:
 
     def of_rows(self, parameters: Any, rows: Any) -> Any:
         """Returns logits of rows that were looked up."""
-        return self._logits(parameters, None, embeddings=rows, **self.needed(len(rows)))
+        return self._of_rows(parameters, rows, self.needed(len(rows)))
 
     def of_source_rows(self, parameters: Any, rows: Any) -> Any:
         """Returns logits of fixed tokens behind rows of the source that were looked up."""
@@ -214,10 +220,12 @@ class Calls:
         )
 
     def readout(self, stream: Any) -> Any:
-        """Returns logits of a last stream: of a model whose branches return zeros.
+        """Returns logits of a last stream: of a model whose branches return zeros."""
+        return self._readout(self.parameters, stream)
 
-        What else there is before the layers, positions and a norm, is switched off.
-        """
+    @functools.cached_property
+    def _readout(self) -> Callable[..., Any]:
+        """The program of `readout`; positions and a norm before the layers are switched off."""
         from jtransformer.modules import build
 
         position = self.spec.position
@@ -234,7 +242,7 @@ class Calls:
             needed = self.needed(len(stream))
             return output_of(spec, module.apply(given, None, embeddings=stream, **needed))
 
-        return self._jit(logits)(self.parameters, stream)
+        return quickly(logits)
 
     def shapes(self, spec: ModelSpec) -> dict[str, tuple[int, ...]]:
         """Returns the shapes of the parameters that a model makes, by path."""
