@@ -4,6 +4,7 @@ from jtransformer.report.comparing import comparison_table, comparison_values, p
 from jtransformer.report.comparing_page import write_comparison
 from jtransformer.report.sentences import answer, caveats, scale
 from jtransformer.report.summary import BRIEF, COLUMNS, Column, summary_table
+from jtransformer.report.text_map import text_map
 from jtransformer.report.values import UnknownSection, numbers_json, section_text
 from jtransformer.report.write import Report, write
 
@@ -22,6 +23,7 @@ __all__ = [
     "scale",
     "section_text",
     "summary_table",
+    "text_map",
     "write",
     "write_comparison",
 ]
