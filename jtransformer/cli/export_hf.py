@@ -21,7 +21,8 @@ from absl import flags
 
 from jtransformer import records
 from jtransformer.cli.arguments import read_flags
-from jtransformer.cli.imported import carry, described, directory_of, folder_of
+from jtransformer.cli.imported import carry, described, directory_of, folder_of, made_whole
+from jtransformer.cli.progress import say
 from jtransformer.cli.run_directory import BEST, NEWEST, read_about, read_state
 from jtransformer.spec import SpecError, from_tree
 
@@ -34,8 +35,6 @@ def run(argv: list[str]) -> int:
     workdir, rest = directory_of(argv, USAGE)
     directory, rest = directory_of(rest, USAGE)
     values = _flags(rest)
-    if directory.exists() and any(directory.iterdir()):
-        raise SpecError("", f"{directory} is not empty; name a new directory.")
     files = records.RunFiles(workdir)
     about = read_about(files)
     spec = from_tree(about["spec"])
@@ -48,16 +47,25 @@ def run(argv: list[str]) -> int:
         family = family or interop.family_of(config).name
     # What no family can express is said before a checkpoint is read.
     interop.choose(spec.model, family)
-    step, state = read_state(files, spec, about["fingerprint"], values.checkpoint)
-    written = interop.save(
-        directory, spec.model, {"params": state.evaluated}, family=family, config=config
-    )
-    carried = _carry_tokenizer(files, folder, directory)
-    found = {"directory": str(directory), "family": written, "step": step, "tokenizer": carried}
+    with made_whole(directory, CONFIG) as place:
+        step, state = read_state(files, spec, about["fingerprint"], values.checkpoint)
+        saved = interop.save(
+            place, spec.model, {"params": state.evaluated}, family=family, config=config
+        )
+        carried = _carry_tokenizer(files, folder, place)
+    for sentence in saved.other_dropout:
+        say(f"Not written, which training there would miss: {sentence}.")
+    found = {
+        "directory": str(directory),
+        "family": saved.family,
+        "step": step,
+        "tokenizer": carried,
+        "other_dropout": saved.other_dropout,
+    }
     if values.json:
         print(json.dumps(found))
         return 0
-    print(f"{directory} is a model of the family {written}: {described(spec.model)}")
+    print(f"{directory} is a model of the family {saved.family}: {described(spec.model)}")
     print(f"  step       {step}")
     print(f"  tokenizer  {', '.join(carried) or 'none: it has no form that transformers reads'}")
     return 0

@@ -62,6 +62,9 @@ def run(argv: list[str]) -> int:
     text, how = _text(values), _how(values)
     trained = read_run(Path(values.workdir).expanduser(), values.checkpoint)
     asked = ask(trained, text)
+    if trained.imported is not None and trained.imported.unfollowed:
+        other = ", ".join(f"{name}={value}" for name, value in trained.imported.unfollowed.items())
+        say(f"transformers would choose other tokens: generation_config.json asks for {other}.")
     unknown, read = "\N{REPLACEMENT CHARACTER}", asked.source or asked.prompt
     if unknown in trained.tokenizer.decode(read) and unknown not in text:
         say("The prompt holds pieces that the tokenizer does not know.")
@@ -118,6 +121,7 @@ def _searched(trained: TrainedRun, request: Request) -> list[dict[str, Any]]:
         source=None if asked.source is None else [asked.source],
         limit=request.limit,
         eos=trained.eos,
+        never=trained.never,
         search=request.how,
     )
     return [
@@ -181,6 +185,7 @@ def _generator(trained: TrainedRun, request: Request) -> Any:
         limit=request.limit,
         sampling=request.how,
         eos=trained.eos,
+        never=trained.never,
     )
 
 

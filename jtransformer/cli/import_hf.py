@@ -19,6 +19,7 @@ that is the King James Bible, or the text that you name.
 example: jtransformer import_hf models/gpt2 --workdir runs/gpt2
 """
 
+import hashlib
 import json
 import math
 from pathlib import Path
@@ -28,7 +29,7 @@ from absl import flags
 
 from jtransformer import records
 from jtransformer.cli.arguments import read_flags
-from jtransformer.cli.imported import FOLDER, carry, described, directory_of
+from jtransformer.cli.imported import FOLDER, at_hand, carry, described, directory_of, made_whole
 from jtransformer.cli.progress import say
 from jtransformer.spec import (
     CausalLM,
@@ -75,43 +76,55 @@ def run(argv: list[str]) -> int:
     """Runs the command; see the module's docstring."""
     directory, rest = directory_of(argv, USAGE)
     values = _flags(rest)
-    files = records.RunFiles(Path(values.workdir).expanduser())
-    if files.directory.exists() and any(files.directory.iterdir()):
-        raise SpecError(
-            "--workdir", f"= {values.workdir!r} is not empty; name a new directory for the run."
-        )
+    workdir = Path(values.workdir).expanduser()
+    with made_whole(workdir, "spec.json") as place:
+        about = _written(directory, values, workdir, records.RunFiles(place))
+    if values.json:
+        print(json.dumps(about))
+        return 0
+    print(f"{directory} is a model of the family {about['family']}: {about['described']}")
+    print(f"  parameters  {about['parameters']:,}")
+    print(f"  tokenizer   {_said(about['tokenizer'])}")
+    print(f"  run         {values.workdir}")
+    return 0
 
+
+def _written(
+    directory: Path, values: flags.FlagValues, workdir: Path, files: records.RunFiles
+) -> dict[str, Any]:
+    """Writes the run into files, which lie at `workdir` in the end; returns what is said of it."""
     from jtransformer import interop
     from jtransformer.training import save_given
 
     settings = interop.tokenizer_settings(directory)
     loaded = interop.unread(directory)
-    spec = _run_spec(loaded.spec, values, settings, files)
-    # What cannot be is found before anything is written.
+    interop.steering(directory, loaded.spec.vocabulary)
+    spec = _run_spec(loaded.spec, values, settings, workdir)
     tokenizer = _tokenizer(settings, loaded.spec)
-    identity = fingerprint(spec, "", records.SCHEMA)
-    save_given(files, spec, identity, loaded.variables["params"])
     folder = files.directory / FOLDER
     names = carry((directory / "config.json", *loaded.files), folder)
     if settings is not None and "tokenizer.json" not in names:
         (folder / "tokenizer.json").write_text(json.dumps(settings), encoding="utf-8")
-    data = _data(spec, tokenizer, values)
+    data = _data(at_hand(spec, files.directory) if tokenizer else spec, tokenizer, values)
+    # The parameters are read last, since they take the longest.
+    pieces = None if tokenizer is None else tokenizer.sha256
+
+    def identify(parameters: str) -> str:
+        """Names the run by what came along; it has read no data."""
+        content = hashlib.sha256(f"{parameters} {pieces}".encode()).hexdigest()
+        return fingerprint(spec, content, records.SCHEMA)
+
+    identity = save_given(files, spec, loaded.variables["params"], identify)
     _write_about(files, spec, identity, data)
-    about = {
+    return {
         "workdir": values.workdir,
         "family": loaded.family,
+        "described": described(loaded.spec),
+        "fingerprint": identity,
         "parameters": sum(math.prod(leaf.shape) for leaf in _leaves(loaded.variables)),
         "tokenizer": None if tokenizer is None else tokenizer.pieces,
         "can_be_evaluated": data.corpus_sha256 is not None,
     }
-    if values.json:
-        print(json.dumps(about))
-        return 0
-    print(f"{directory} is a model of the family {loaded.family}: {described(loaded.spec)}")
-    print(f"  parameters  {about['parameters']:,}")
-    print(f"  tokenizer   {_said(tokenizer)}")
-    print(f"  run         {values.workdir}")
-    return 0
 
 
 def _leaves(variables: Any) -> Any:
@@ -120,20 +133,18 @@ def _leaves(variables: Any) -> Any:
     return jax.tree.leaves(variables)
 
 
-def _said(tokenizer: Any) -> str:
-    return "none: give token ids alone" if tokenizer is None else f"{tokenizer.pieces:,} pieces"
+def _said(pieces: int | None) -> str:
+    return "none: it can be given no text" if pieces is None else f"{pieces:,} pieces"
 
 
-def _run_spec(
-    model: ModelSpec, values: flags.FlagValues, settings: Any, files: records.RunFiles
-) -> RunSpec:
+def _run_spec(model: ModelSpec, values: flags.FlagValues, settings: Any, workdir: Path) -> RunSpec:
     """Puts a run around a model, which no update has changed: its optimizer keeps no state."""
     most = model.position.max_length if isinstance(model.position, Learned) else LENGTH
     length = min(LENGTH, most) if values.length is None else values.length
     given: dict[str, Any] = {"length": length}
     tokenizer = Characters()
     if settings is not None:
-        path = files.directory.absolute() / FOLDER / "tokenizer.json"
+        path = workdir.absolute() / FOLDER / "tokenizer.json"
         tokenizer = TokenizerFile(path=str(path))
     match model.stack:
         case Decoder():

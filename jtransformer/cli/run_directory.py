@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jtransformer import records
-from jtransformer.cli.imported import Imported, at_hand, no_tokenizer, read_imported
+from jtransformer.cli.imported import at_hand, no_tokenizer, read_imported
 from jtransformer.spec import RunSpec, SpecError, from_tree
 
 NEWEST, BEST = "newest", "best"
@@ -22,7 +22,7 @@ class TrainedRun(NamedTuple):
         specials: The ids behind the pieces.
         variables: The parameters whose loss is the run's figure.
         step: Updates that they have seen.
-        imported: What steers the generation of a run that was trained elsewhere.
+        imported: `interop.Steering` of a run that was trained elsewhere; None for others.
     """
 
     spec: RunSpec
@@ -30,12 +30,17 @@ class TrainedRun(NamedTuple):
     specials: Any
     variables: Any
     step: int
-    imported: Imported | None = None
+    imported: Any = None
 
     @property
-    def eos(self) -> int | None:
-        """The id that ends a text; None is nothing."""
+    def eos(self) -> int | tuple[int, ...] | None:
+        """What ends a text; None or none is nothing."""
         return self.specials.eos if self.imported is None else self.imported.eos
+
+    @property
+    def never(self) -> tuple[int, ...]:
+        """What is in no text."""
+        return () if self.imported is None else self.imported.never
 
 
 def read_run(workdir: Path, checkpoint: str) -> TrainedRun:
@@ -53,7 +58,8 @@ def read_run(workdir: Path, checkpoint: str) -> TrainedRun:
         raise SpecError("--checkpoint", f"must be one of {NEWEST}, {BEST}, got {checkpoint!r}.")
     files = records.RunFiles(workdir)
     about = read_about(files)
-    spec, imported = from_tree(about["spec"]), read_imported(files)
+    spec = from_tree(about["spec"])
+    imported = read_imported(files, spec)
     if about["tokenizer_sha256"] is None:
         raise no_tokenizer(workdir)
     tokenizer = _tokenizer(files, about["tokenizer_sha256"])

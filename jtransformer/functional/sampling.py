@@ -12,6 +12,7 @@ https://arxiv.org/abs/1609.08144.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import jax
@@ -140,7 +141,7 @@ def emit(
     sampled: Int[Array, "*batch"],
     finished: Bool[Array, "*batch"],
     *,
-    eos: int,
+    eos: int | Sequence[int],
     pad: int,
 ) -> Emitted:
     """Takes the drawn tokens of one step, and freezes the rows that have ended.
@@ -151,7 +152,7 @@ def emit(
     Args:
         sampled: Tokens drawn in this step, for all rows.
         finished: Which rows had ended before this step.
-        eos: The token that ends a row.
+        eos: The token that ends a row, or several of which each does.
         pad: What a row that has ended is filled with.
 
     Returns:
@@ -163,10 +164,12 @@ def emit(
     limits = jnp.iinfo(sampled.dtype)
     if not limits.min <= pad <= limits.max:
         raise ValueError(f"pad must fit the dtype of sampled, got pad={pad} for {sampled.dtype}.")
-    if not limits.min <= eos <= limits.max:
+    ends = tuple(eos) if isinstance(eos, Sequence) else (eos,)
+    if not all(limits.min <= end <= limits.max for end in ends):
         raise ValueError(f"eos must fit the dtype of sampled, got eos={eos} for {sampled.dtype}.")
     tokens = jnp.where(finished, jnp.asarray(pad, sampled.dtype), sampled)
-    return Emitted(tokens, finished | (sampled == eos), ~finished)
+    is_end = jnp.isin(sampled, jnp.asarray(ends, sampled.dtype))
+    return Emitted(tokens, finished | is_end, ~finished)
 
 
 def length_normalised(

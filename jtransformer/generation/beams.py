@@ -23,9 +23,8 @@ from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import ArrayLike
 
 from jtransformer import functional as F
-from jtransformer.functional.sampling import NO_TOKEN
 from jtransformer.generation.decoding import following, prefill
-from jtransformer.generation.inputs import Given, Prompt, check_eos, check_limit, checked_prompt
+from jtransformer.generation.inputs import Given, Prompt, check_limit, checked_eos, checked_prompt
 from jtransformer.generation.settings import BeamSearch
 from jtransformer.modules.layers import at_least_float32
 from jtransformer.spec import ModelSpec
@@ -60,7 +59,8 @@ class Plan(NamedTuple):
     model: ModelSpec
     limit: int
     search: BeamSearch
-    eos: int | None
+    eos: tuple[int, ...]
+    never: tuple[int, ...]
     pad: int
 
     def score(self, sums: Array, lengths: Array) -> Array:
@@ -108,8 +108,9 @@ def beam_search(
     prompt: ArrayLike,
     *,
     limit: int,
-    eos: int | None,
+    eos: int | tuple[int, ...] | None,
     search: BeamSearch,
+    never: tuple[int, ...] = (),
     pad: int = 0,
     valid: ArrayLike | None = None,
     source: ArrayLike | None = None,
@@ -123,8 +124,10 @@ def beam_search(
         prompt: Token ids [B, T], at least one per row; all of them are the prefix of a prefix
             decoder. With an encoder, the beginning of the target.
         limit: Most tokens that are added.
-        eos: The token that ends a continuation; None is none: all have `limit` tokens.
+        eos: The token that ends a continuation, or several of which each does; None is none:
+            all have `limit` tokens.
         search: Width, number and scores of the continuations.
+        never: Tokens that are not chosen.
         pad: What a continuation is filled with behind its end.
         valid: False at padding, on whichever side; None is no padding.
         source: Token ids [B, S] for the encoder.
@@ -135,10 +138,10 @@ def beam_search(
             length penalty of `limit` tokens is none.
     """
     check_limit(limit)
-    check_eos(eos, model)
+    ends = checked_eos(eos, never, model)
     _check_penalty(search, limit)
     given = checked_prompt(model, Given(prompt, valid, source, source_valid), limit=limit)
-    found, wrong_B = _searched(Plan(model, limit, search, eos, pad), variables, given)
+    found, wrong_B = _searched(Plan(model, limit, search, ends, never, pad), variables, given)
     wrong = np.flatnonzero(np.array(wrong_B))
     if wrong.size:
         raise ValueError(
@@ -227,17 +230,18 @@ def _begun(plan: Plan, variables: Any, prompt: Prompt) -> State:
 def _chosen(plan: Plan, state: State, logits_BWV: Float[Array, "B W V"]) -> State:
     """Continues every beam by one token, and keeps the best."""
     W, V = logits_BWV.shape[1:]
-    eos = NO_TOKEN if plan.eos is None else plan.eos
     step = state.step + 1
     sums_BWV = state.sums[..., None] + F.sampling_log_probabilities(logits_BWV)
-    # Each beam ends in one way at most, so that of twice the width enough go on.
-    sums, which = jax.lax.top_k(sums_BWV.reshape(*sums_BWV.shape[:1], W * V), 2 * W)
+    sums_BWV = sums_BWV.at[..., jnp.asarray(plan.never, jnp.int32)].set(-jnp.inf)
+    # Each beam ends in so many ways at most, so that of these enough go on.
+    candidates = W * min(1 + len(plan.eos), V)
+    sums, which = jax.lax.top_k(sums_BWV.reshape(*sums_BWV.shape[:1], W * V), candidates)
     parents, newest = which // V, which % V
     tokens = jnp.take_along_axis(state.tokens, parents[..., None], axis=1)
     tokens = jax.lax.dynamic_update_slice_in_dim(tokens, newest[..., None], state.step, axis=2)
-    ends = newest == eos
+    ends = jnp.isin(newest, jnp.asarray(plan.eos, newest.dtype))
     lengths = jnp.full(sums.shape, step)
-    among_best = (jnp.arange(2 * W) < W)[None]
+    among_best = (jnp.arange(candidates) < W)[None]
     offered = Hypotheses(
         tokens=tokens,
         lengths=lengths,

@@ -17,7 +17,8 @@ def generate(
     *,
     limit: int,
     sampling: Sampling = GREEDY,
-    eos: int | None = None,
+    eos: int | tuple[int, ...] | None = None,
+    never: tuple[int, ...] = (),
     pad: int = 0,
     logits: bool = False,
     valid: ArrayLike | None = None,
@@ -37,7 +38,8 @@ def generate(
             `valid`, `source`, `source_valid`, `key` and `rows`.
         limit: Most tokens that are added to a row.
         sampling: How each is chosen.
-        eos: The token that ends a row; None is none.
+        eos: The token that ends a row, or several of which each does; None is none.
+        never: Tokens that are not chosen.
         pad: What a row is filled with behind its end.
         logits: Whether the logits of every step are returned.
         valid: False at the padding of the prompt; None is no padding.
@@ -51,7 +53,13 @@ def generate(
             logits are no numbers.
     """
     generator = Generator(
-        model=model, limit=limit, sampling=sampling, eos=eos, pad=pad, logits=logits
+        model=model,
+        limit=limit,
+        sampling=sampling,
+        eos=eos,
+        never=never,
+        pad=pad,
+        logits=logits,
     )
     return generator(
         variables,

@@ -20,8 +20,8 @@ from jtransformer.functional.sampling import NO_TOKEN
 from jtransformer.generation.inputs import (
     Given,
     Prompt,
-    check_eos,
     check_limit,
+    checked_eos,
     checked_prompt,
     checked_rows,
 )
@@ -62,7 +62,9 @@ class Generator:
         model: The model.
         limit: Most tokens that are added to a row.
         sampling: How each is chosen.
-        eos: The token that ends a row; None is none: every row gets `limit` tokens.
+        eos: The token that ends a row, or several of which each does; None is none: every row
+            gets `limit` tokens.
+        never: Tokens that are not chosen.
         pad: What a row is filled with behind its end; it may be any number.
         logits: Whether the logits of every step are returned.
     """
@@ -70,13 +72,14 @@ class Generator:
     model: ModelSpec
     limit: int
     sampling: Sampling = GREEDY
-    eos: int | None = None
+    eos: int | tuple[int, ...] | None = None
+    never: tuple[int, ...] = ()
     pad: int = 0
     logits: bool = False
 
     def __post_init__(self):
         check_limit(self.limit)
-        check_eos(self.eos, self.model)
+        checked_eos(self.eos, self.never, self.model)
 
     def __call__(
         self,
@@ -144,7 +147,8 @@ class Generator:
 
     @property
     def _plan(self) -> Plan:
-        return Plan(self.model, self.limit, self.sampling, self.eos, self.pad, self.logits)
+        ends = checked_eos(self.eos, self.never, self.model)
+        return Plan(self.model, self.limit, self.sampling, ends, self.never, self.pad, self.logits)
 
     def _pieces(self, variables: Any, given: "_Asked") -> Iterator[tuple[np.ndarray, ...]]:
         plan = self._plan._replace(logits=False)

@@ -102,17 +102,31 @@ def check_limit(limit: int) -> None:
         raise ValueError(f"limit must be at most {MOST_TOKENS}, got limit={limit}.")
 
 
-def check_eos(eos: int | None, model: ModelSpec) -> None:
-    """Refuses an end token that the model cannot choose.
+def checked_eos(
+    eos: int | tuple[int, ...] | None, never: tuple[int, ...], model: ModelSpec
+) -> tuple[int, ...]:
+    """Returns the tokens that end a row, once it is known that the model can choose them.
 
     Raises:
-        ValueError: If it is no token of the model.
+        ValueError: If one is no token of the model, or never chosen; or if none may be chosen.
     """
-    if eos is not None and not 0 <= eos < model.vocabulary:
+    ends = () if eos is None else eos if isinstance(eos, tuple) else (eos,)
+    if not all(0 <= end < model.vocabulary for end in ends):
         raise ValueError(
             f"eos must be a token of the model, got eos={eos}, vocabulary={model.vocabulary}; "
             "None is no end token."
         )
+    if not all(0 <= token < model.vocabulary for token in never):
+        raise ValueError(
+            f"never must hold tokens of the model, got never={never}, "
+            f"vocabulary={model.vocabulary}; leave the others out."
+        )
+    if set(ends) & set(never) or len(set(never)) == model.vocabulary:
+        raise ValueError(
+            f"never must leave tokens to choose, those of eos among them, got never={never}, "
+            f"eos={eos}; take them out of it."
+        )
+    return ends
 
 
 def _check_model(model: ModelSpec) -> None:

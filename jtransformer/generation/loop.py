@@ -28,7 +28,8 @@ class Plan(NamedTuple):
         model: The model.
         limit: Most tokens that are added to a row.
         sampling: How each is chosen.
-        eos: The token that ends a row; None is none.
+        eos: The tokens that end a row.
+        never: Tokens that are not chosen.
         pad: What a row is filled with behind its end.
         logits: Whether the logits of every step are kept.
         placement: Where activations lie.
@@ -37,7 +38,8 @@ class Plan(NamedTuple):
     model: ModelSpec
     limit: int
     sampling: Sampling
-    eos: int | None
+    eos: tuple[int, ...]
+    never: tuple[int, ...]
     pad: int
     logits: bool
     placement: Placement = ONE_DEVICE
@@ -117,11 +119,11 @@ def _chosen(
     plan: Plan, state: State, logits_BV: Float[Array, "B V"], keys: PRNGKeyArray | None
 ) -> State:
     """Chooses one token per row and writes it down."""
-    drawn = _drawn(plan.sampling, logits_BV, keys, state.step)
-    eos = NO_TOKEN if plan.eos is None else plan.eos
-    tokens, finished, counted = F.emit(drawn, state.finished, eos=eos, pad=plan.pad)
-    own = jnp.maximum(drawn, 0)
     all_BV = F.sampling_log_probabilities(logits_BV)
+    logits_BV = logits_BV.at[:, jnp.asarray(plan.never, jnp.int32)].set(-jnp.inf)
+    drawn = _drawn(plan.sampling, logits_BV, keys, state.step)
+    tokens, finished, counted = F.emit(drawn, state.finished, eos=plan.eos, pad=plan.pad)
+    own = jnp.maximum(drawn, 0)
     log_probability = jnp.take_along_axis(all_BV, own[:, None], axis=1)[:, 0]
 
     def written(buffer: Array, values: Array) -> Array:

@@ -27,8 +27,8 @@ def of_kind(spec: ModelSpec, name: str, kind: type[T]) -> T:
 def written(family: Family, spec: ModelSpec) -> dict[str, Any]:
     """Returns the config of a spec in a family.
 
-    Dropout is written where the family has fields for it. Neither it nor initial values and how a
-    model is computed are compared: they change no answer of a trained model.
+    Dropout is written where the family has fields for it, see `other_dropout`. Neither it nor
+    initial values and how a model is computed are compared: they change no answer.
 
     Raises:
         SpecError: If the family cannot express the spec, with the setting that it lacks.
@@ -37,10 +37,8 @@ def written(family: Family, spec: ModelSpec) -> dict[str, Any]:
         config = family.write(spec)
     except SpecError as error:
         raise SpecError(error.path, f"{error.problem} (family {family.name})") from None
-    stored = frozenset(rule.theirs for rule in family.rules(spec))
-    found = read_with(family, config, "the config that is written", stored)
-    wanted, got = to_tree(plain(spec)), to_tree(plain(found))
-    for path, ours, theirs in _differing(wanted, got):
+    wanted, got = to_tree(plain(spec)), to_tree(plain(_read_again(family, spec, config)))
+    for path, ours, theirs in differing(wanted, got):
         raise SpecError(
             path,
             f"= {ours!r} cannot be expressed by the family {family.name}, which has {theirs!r}; "
@@ -49,6 +47,29 @@ def written(family: Family, spec: ModelSpec) -> dict[str, Any]:
     first, *_ = family.architectures
     kept = {"architectures": [first], "model_type": family.model_types[0]}
     return kept | config
+
+
+def other_dropout(family: Family, spec: ModelSpec, config: dict[str, Any]) -> tuple[str, ...]:
+    """Says which dropout a family has no field for, or one field for several.
+
+    Args:
+        family: The family.
+        spec: The model.
+        config: What `written` returns for the two.
+    """
+    ours, theirs = spec.dropout, _read_again(family, spec, config).dropout
+    names = (field.name for field in dataclasses.fields(Dropout))
+    return tuple(
+        f"dropout.{name} = {getattr(ours, name)} is {getattr(theirs, name)} in the family "
+        f"{family.name}"
+        for name in names
+        if getattr(ours, name) != getattr(theirs, name)
+    )
+
+
+def _read_again(family: Family, spec: ModelSpec, config: dict[str, Any]) -> ModelSpec:
+    stored = frozenset(rule.theirs for rule in family.rules(spec))
+    return read_with(family, config, "the config that is written", stored)
 
 
 def read_with(
@@ -95,8 +116,8 @@ def plain(spec: ModelSpec) -> ModelSpec:
     )
 
 
-def _differing(ours: Any, theirs: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yields the settings in which two trees differ; of a choice its kind first."""
+def differing(ours: Any, theirs: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yields settings in which two trees differ, with both values; of a choice its kind alone."""
     if not (isinstance(ours, dict) and isinstance(theirs, dict)):
         if ours != theirs:
             yield path, ours, theirs
@@ -105,4 +126,4 @@ def _differing(ours: Any, theirs: Any, path: str = "") -> Iterator[tuple[str, An
         yield f"{path}.kind", ours.get("kind"), theirs.get("kind")
         return
     for name in ours:
-        yield from _differing(ours[name], theirs.get(name), f"{path}.{name}" if path else name)
+        yield from differing(ours[name], theirs.get(name), f"{path}.{name}" if path else name)

@@ -8,12 +8,12 @@ alone, which refuses code.
 """
 
 import abc
-import dataclasses
 import json
+import math
 import pickle
 import struct
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,22 +58,22 @@ class Store(abc.ABC):
     Attributes:
         shapes: The shape of each.
         dtypes: The type of each, such as "F32"; what is no floating-point type may be there too.
+        files: The file that holds each.
     """
 
-    shapes: dict[str, Shape]
-    dtypes: dict[str, str]
+    def __init__(self):
+        self.shapes: dict[str, Shape] = {}
+        self.dtypes: dict[str, str] = {}
+        self.files: dict[str, Path] = {}
+
+    def _add(self, name: str, shape: Sequence[int], dtype: str, path: Path) -> None:
+        if name in self.files:
+            raise SpecError(name, f"is in {self.files[name].name} and in {path.name}.")
+        self.shapes[name], self.dtypes[name], self.files[name] = tuple(shape), dtype, path
 
     @abc.abstractmethod
     def read(self, name: str) -> np.ndarray:
         """Returns one tensor, in the type in which it is stored."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _Place:
-    """Where the numbers of a tensor lie."""
-
-    path: Path
-    offset: int
 
 
 class SafeStore(Store):
@@ -85,35 +85,34 @@ class SafeStore(Store):
         Raises:
             SpecError: If a file is missing or damaged, or two hold one name.
         """
-        self.shapes, self.dtypes = {}, {}
-        self._places: dict[str, _Place] = {}
+        super().__init__()
+        self._offsets: dict[str, int] = {}
         for path in paths:
-            self._add(path)
-
-    def _add(self, path: Path) -> None:
-        from safetensors import SafetensorError, safe_open  # pyright: ignore[reportMissingImports]
-
-        try:
-            with safe_open(path, framework="np"):
-                pass
-        except (SafetensorError, OSError) as error:
-            raise _damaged(path, error) from None
-        with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            header = json.loads(file.read(length))
-        header.pop("__metadata__", None)
-        for name, about in header.items():
-            if name in self._places:
-                raise SpecError(name, f"is in {self._places[name].path.name} and in {path.name}.")
-            self.shapes[name] = tuple(about["shape"])
-            self.dtypes[name] = about["dtype"]
-            self._places[name] = _Place(path, 8 + length + about["data_offsets"][0])
+            header, start = _header(path)
+            for name, about in header.items():
+                self._add(name, about["shape"], about["dtype"], path)
+                self._offsets[name] = start + about["data_offsets"][0]
 
     def read(self, name: str) -> np.ndarray:
-        place, shape = self._places[name], self.shapes[name]
-        count = int(np.prod(shape, dtype=np.int64))
-        found = np.fromfile(place.path, DTYPES[self.dtypes[name]], count, offset=place.offset)
-        return found.reshape(shape)
+        kind, count = DTYPES[self.dtypes[name]], math.prod(self.shapes[name])
+        found = np.fromfile(self.files[name], kind, count, offset=self._offsets[name])
+        return found.reshape(self.shapes[name])
+
+
+def _header(path: Path) -> tuple[dict[str, Any], int]:
+    """Returns what a safetensors file says of its tensors, and where their numbers begin."""
+    from safetensors import SafetensorError, safe_open  # pyright: ignore[reportMissingImports]
+
+    try:
+        with safe_open(path, framework="np"):
+            pass
+    except (SafetensorError, OSError) as error:
+        raise _damaged(path, error) from None
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+    return header, 8 + length
 
 
 class PickledStore(Store):
@@ -124,17 +123,15 @@ class PickledStore(Store):
 
         Raises:
             SpecError: If torch is missing, or a file is missing, damaged or holds more than
-                tensors.
+                tensors, or two hold one name.
         """
-        self.shapes, self.dtypes = {}, {}
+        super().__init__()
         self._tensors: dict[str, Any] = {}
         for path in paths:
             for name, tensor in _unpickled(path).items():
-                if name in self._tensors:
-                    raise SpecError(name, f"is in {path.name} and in another file too.")
-                self._tensors[name] = tensor
-                self.shapes[name] = tuple(tensor.shape)
-                self.dtypes[name] = _name_of(tensor)
+                self._add(name, tensor.shape, _name_of(tensor), path)
+                # One that was saved as a parameter asks for gradients.
+                self._tensors[name] = tensor.detach()
 
     def read(self, name: str) -> np.ndarray:
         import torch  # pyright: ignore[reportMissingImports]
@@ -146,9 +143,11 @@ class PickledStore(Store):
 
 
 def _name_of(tensor: Any) -> str:
+    """Returns the type of a tensor, by its name in a safetensors file where it is a parameter."""
     names = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
     own = str(tensor.dtype).removeprefix("torch.")
-    return names.get(own, own)
+    form = str(tensor.layout).removeprefix("torch.") if not tensor.is_meta else "meta"
+    return names.get(own, own) if form == "strided" else f"{own} ({form})"
 
 
 def _unpickled(path: Path) -> dict[str, Any]:
@@ -205,7 +204,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """
     if not path.parent.is_dir():
         raise SpecError("", f"{path.parent} is no directory; give a Hugging Face directory.")
-    if not path.is_file():
+    if not is_there(path):
         raise SpecError("", f"{path.parent} holds no {path.name}; give a Hugging Face directory.")
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -226,16 +225,33 @@ def open_store(directory: Path) -> Store:
         (SAFE, SAFE_INDEX, SafeStore),
         (PICKLED, PICKLED_INDEX, PickledStore),
     ):
-        if (directory / index).exists():
-            return kind(_shards(directory / index))
-        if (directory / single).exists():
+        is_one, is_many = is_there(directory / single), is_there(directory / index)
+        if is_one and is_many:
+            raise SpecError(
+                "", f"{directory} holds both {single} and {index}; remove what does not count."
+            )
+        if is_one:
             return kind([directory / single])
+        if is_many:
+            return _indexed(directory / index, kind)
     raise SpecError(
         "", f"{directory} holds no weights; it needs {SAFE}, {SAFE_INDEX}, {PICKLED} or its index."
     )
 
 
-def _shards(index: Path) -> list[Path]:
+def is_there(path: Path) -> bool:
+    """Says whether there is a file.
+
+    Raises:
+        SpecError: If its name is a link that leads nowhere, as where a cache was cleared.
+    """
+    if path.is_symlink() and not path.exists():
+        raise SpecError("", f"{path} is a link to {path.readlink()}, which is gone; get it again.")
+    return path.is_file()
+
+
+def _indexed(index: Path, kind: Callable[[Sequence[Path]], Store]) -> Store:
+    """Opens the files of an index, which must hold the tensors that it says."""
     weights = read_object(index).get("weight_map")
     if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights.values()):
         raise SpecError("", f"{index} has no weight_map of names to files; get it again.")
@@ -244,7 +260,16 @@ def _shards(index: Path) -> list[Path]:
         # A name could lead out of the directory.
         if Path(name).name != name:
             raise SpecError("", f"{index} names {name!r}, which is no file beside it.")
-    missing = [name for name in names if not (index.parent / name).is_file()]
+    missing = [name for name in names if not is_there(index.parent / name)]
     if missing:
         raise SpecError("", f"{index.parent} lacks {', '.join(missing)}, named in {index.name}.")
-    return [index.parent / name for name in names]
+    store = kind([index.parent / name for name in names])
+    for tensor in sorted({*weights, *store.files}):
+        said, found = weights.get(tensor), store.files.get(tensor)
+        if found is None or said != found.name:
+            raise SpecError(
+                tensor,
+                f"is in {found.name if found else 'no file'}, and {index.name} says "
+                f"{said or 'nothing of it'}; get them again.",
+            )
+    return store

@@ -9,7 +9,14 @@ import numpy as np
 from jtransformer.interop.expressing import read_with
 from jtransformer.interop.families import FAMILIES
 from jtransformer.interop.family import Family
-from jtransformer.interop.files import CONFIG, TOKENIZER_FILES, Store, open_store, read_config
+from jtransformer.interop.files import (
+    CONFIG,
+    TOKENIZER_FILES,
+    Store,
+    is_there,
+    open_store,
+    read_config,
+)
 from jtransformer.interop.layouts import Shape
 from jtransformer.interop.mapping import (
     Match,
@@ -87,7 +94,7 @@ def _surveyed(
     spec = read_with(family, config, CONFIG, frozenset(store.shapes))
     shapes = shapes_of(spec)
     matches = matched(family, rules_of(family, spec, shapes), shapes, store)
-    files = tuple(path for name in TOKENIZER_FILES if (path := directory / name).is_file())
+    files = tuple(path for name in TOKENIZER_FILES if is_there(path := directory / name))
     return Loaded(spec, {}, family.name, config, files), matches, shapes, store
 
 

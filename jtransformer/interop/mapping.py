@@ -91,7 +91,7 @@ def matched(
     """
     stored = _stored_names(family, store)
     left = set(stored)
-    matches, missing, wrong = [], [], []
+    matches, missing, wrong, typed = [], [], [], []
     for rule in rules:
         names = [name for name in (rule.theirs, *rule.copies) if name in stored]
         left.difference_update(names)
@@ -104,12 +104,17 @@ def matched(
             if own != expected:
                 wrong.append(f"{name} {list(own)} instead of {list(expected)}")
             elif store.dtypes[stored[name]] not in DTYPES:
-                wrong.append(f"{name} of type {store.dtypes[stored[name]]}")
+                typed.append(f"{name} ({store.dtypes[stored[name]]})")
         matches.append(Match(rule, tuple(stored[name] for name in names)))
     buffers = [re.compile(pattern) for pattern in family.buffers]
     extra = [name for name in left if not any(buffer.fullmatch(name) for buffer in buffers)]
-    if missing or extra or wrong:
-        parts = (("lacks", missing), ("has besides", extra), ("has other shapes of", wrong))
+    if missing or extra or wrong or typed:
+        parts = (
+            ("lacks", missing),
+            ("has besides", extra),
+            ("has other shapes of", wrong),
+            ("has neither F64, F32, F16 nor BF16 in", typed),
+        )
         said = "; ".join(f"{verb} {_listed(names)}" for verb, names in parts if names)
         raise SpecError(
             "",
@@ -164,7 +169,7 @@ class StoredLeaf:
         """Returns it, in the type in which it is stored.
 
         Raises:
-            SpecError: If two names of its tensor hold different numbers.
+            SpecError: If two names of its tensor hold different numbers, or what it holds are none.
         """
         return read_match(self.match, self.shapes, self.store)[self.place]
 
@@ -185,12 +190,21 @@ def read_match(match: Match, shapes: Sequence[Shape], store: Store) -> list[np.n
     """Reads the parameters of one rule.
 
     Raises:
-        SpecError: If two names of its tensor hold different numbers.
+        SpecError: If two names of its tensor hold different numbers, or what it holds are none.
     """
     first, *others = match.names
     array = store.read(first)
+    # What overflows is told by the sentence, not by a warning.
+    with np.errstate(over="ignore"):
+        is_finite = np.isfinite(array.astype(np.float32, copy=False))
+    if not is_finite.all():
+        raise SpecError(
+            first,
+            f"has {np.count_nonzero(~is_finite):,} of {array.size:,} numbers that are not finite "
+            "in float32; get the weights again.",
+        )
     for other in others:
-        if not np.array_equal(array, store.read(other), equal_nan=True):
+        if not np.array_equal(array, store.read(other)):
             raise SpecError(
                 "tie_word_embeddings",
                 f"says that {first} and {other} are one tensor, and they differ; set it to "
@@ -214,7 +228,7 @@ def read_leaves(
         convert: What is made of each array; it must not keep it.
 
     Raises:
-        SpecError: If two names of one tensor hold different numbers.
+        SpecError: If two names of one tensor hold different numbers, or one holds none.
     """
     for match in matches:
         parts = read_match(match, [shapes[path] for path in match.rule.ours], store)

@@ -43,8 +43,6 @@ def read_rope(
         length: `max_position_embeddings` where it is not given, which is the trained length of
             scalings that say none; None is none.
     """
-    base = config.number("rope_theta", default=None)
-    share = config.number("partial_rotary_factor", default=None)
     length = config.integer("max_position_embeddings", default=length)
     old, new = config.raw("rope_scaling", default=None), config.raw("rope_parameters", default=None)
     if old not in NO_SCALING and new not in NO_SCALING and old != new:
@@ -56,15 +54,20 @@ def read_rope(
         raise config.refusal("rope_scaling" if given is old else "rope_parameters", "is no object")
     name = "rope_scaling" if given is old else "rope_parameters"
     inner = ConfigReader(given, f"{name} of {config.where}", aliases={"type": "rope_type"})
-    own_base = inner.number("rope_theta", default=None)
-    own_share = inner.number("partial_rotary_factor", default=None)
     scaling = _scaling(inner, length)
+    base = _given_once(config, inner, "rope_theta", theta)
+    share = _given_once(config, inner, "partial_rotary_factor", fraction)
     inner.close()
-    return Rope(
-        theta=own_base or base or theta,
-        rotary_fraction=own_share or share or fraction,
-        scaling=scaling,
-    )
+    return Rope(theta=base, rotary_fraction=share, scaling=scaling)
+
+
+def _given_once(config: ConfigReader, inner: ConfigReader, name: str, default: float) -> float:
+    """Reads a number that may stand beside the rest or among it."""
+    outside, inside = (reader.number(name, default=None) for reader in (config, inner))
+    if None not in (outside, inside) and outside != inside:
+        raise config.refusal(name, f"and {inside} in {inner.where} are two; keep one of them")
+    found = outside if inside is None else inside
+    return default if found is None else found
 
 
 def _scaling(inner: ConfigReader, length: int | None) -> Scaling:

@@ -4,11 +4,11 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from jtransformer.interop.expressing import written
+from jtransformer.interop.expressing import other_dropout, written
 from jtransformer.interop.families import FAMILIES, family_named
 from jtransformer.interop.family import Family
 from jtransformer.interop.files import CONFIG, MOST_BYTES_A_SHARD, SAFE, SAFE_INDEX
@@ -23,6 +23,19 @@ TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_toke
 """Fields that belong to the tokenizer, whatever the family."""
 
 
+class Saved(NamedTuple):
+    """What was written.
+
+    Attributes:
+        family: Name of the family.
+        other_dropout: What it has no field for, in words. It changes no answer, and what training
+            goes on with there.
+    """
+
+    family: str
+    other_dropout: tuple[str, ...]
+
+
 def save(
     directory: str | Path,
     spec: ModelSpec,
@@ -31,7 +44,7 @@ def save(
     family: str | None = None,
     config: Mapping[str, Any] | None = None,
     shard_bytes: int = MOST_BYTES_A_SHARD,
-) -> str:
+) -> Saved:
     """Writes config.json and model.safetensors, or shards of it.
 
     Args:
@@ -43,15 +56,13 @@ def save(
             compute with, such as ids of special tokens, are kept.
         shard_bytes: Most bytes of numbers in one file.
 
-    Returns:
-        The name of the family.
-
     Raises:
-        SpecError: If no family, or not this one, can express the spec; with the setting that it
-            lacks.
+        SpecError: If no family, or not this one, can express the spec, with the setting that it
+            lacks; or if variables are not those of the spec, or no finite numbers.
     """
     directory = Path(directory).expanduser()
     chosen, fields = choose(spec, family)
+    saved = Saved(chosen.name, other_dropout(chosen, spec, fields))
     if spec.scan_layers:
         variables = unstack_layers(spec, variables)
     leaves, shapes = flat(variables["params"]), shapes_of(_looped(spec))
@@ -66,10 +77,11 @@ def save(
         | fields
         | {"dtype": types.pop() if len(types) == 1 else "float32"}
     )
+    _write_tensors(directory, rules, leaves, shard_bytes)
+    # Last: with it the directory is that of a model.
     text = json.dumps(fields, indent=2, sort_keys=True, allow_nan=False)
     (directory / CONFIG).write_text(text + "\n", encoding="utf-8")
-    _write_tensors(directory, rules, leaves, shard_bytes)
-    return chosen.name
+    return saved
 
 
 def choose(spec: ModelSpec, name: str | None) -> tuple[Family, dict[str, Any]]:
@@ -107,6 +119,12 @@ def _check_leaves(leaves: Mapping[str, Any], shapes: Mapping[str, Shape]) -> Non
             f"do not belong to the spec: {wrong[0]} has the shape {own.get(wrong[0])}, and the "
             f"spec has {shapes.get(wrong[0])} there.",
         )
+    for path, leaf in leaves.items():
+        if not np.isfinite(np.asarray(leaf)).all():
+            raise SpecError(
+                "variables",
+                f"hold numbers in {path} that are not finite; save those of another step.",
+            )
 
 
 def _kept(family: Family, config: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:

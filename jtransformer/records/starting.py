@@ -1,6 +1,7 @@
 """What a run has taken over from other parameters: plain data, and what it says in words."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 SHOWN = 6
@@ -13,7 +14,8 @@ def taken_sentence(start: dict[str, Any]) -> str:
     Args:
         start: "parameters" and "numbers", how many there are and how many were "taken" of each;
             "new", the reason why not of every other parameter, by path; "left", those of the
-            origin that were not taken.
+            origin that were not taken; "otherwise", what the numbers mean another thing by, by
+            setting (runs of earlier versions do not say).
     """
     parameters, numbers = start["parameters"], start["numbers"]
     share = numbers["taken"] / numbers["all"]
@@ -25,14 +27,21 @@ def taken_sentence(start: dict[str, Any]) -> str:
     for path, reason in start["new"].items():
         key = re.sub(r"layer_\d+", "layer_*", path), reason
         named[key] = named.get(key, 0) + 1
-    if not named:
-        return text
-    listed = [
+    new = [
         f"{path} ({f'{count} times, ' if count > 1 else ''}{reason})"
         for (path, reason), count in named.items()
     ]
-    more = f", and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
-    return f"{text}; new: {', '.join(listed[:SHOWN])}{more}"
+    if new:
+        text += f"; new: {_listed(new)}"
+    otherwise = [f"{path} ({how})" for path, how in start.get("otherwise", {}).items()]
+    if otherwise:
+        text += f"; used otherwise than there: {_listed(otherwise)}"
+    return text
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
 
 
 def unequal_starts(starts: dict[str, dict[str, Any] | None]) -> str | None:

@@ -13,6 +13,7 @@ from jtransformer.training.hosts import is_first
 from jtransformer.training.matrices import decayed, layer_matrix
 from jtransformer.training.mesh import Arrangement, arrange, padded
 from jtransformer.training.optimizer import transformation
+from jtransformer.training.origins import Origin, read_start
 from jtransformer.training.outcome import has_ended, has_stalled, is_evaluated
 from jtransformer.training.partition import (
     divisions,
@@ -30,7 +31,7 @@ from jtransformer.training.program import (
 )
 from jtransformer.training.replicas import Replicas
 from jtransformer.training.schedules import Hyperparameters, hyperparameters, learning_rate
-from jtransformer.training.starting import Origin, read_start, taken_over
+from jtransformer.training.starting import taken_over
 from jtransformer.training.state import Tally, TrainState
 from jtransformer.training.trainer import Trainer, run
 

@@ -6,7 +6,7 @@ holds no more than one of them.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -16,7 +16,8 @@ import orbax.checkpoint as ocp
 from jtransformer import records
 from jtransformer.spec import RunSpec, SpecError
 from jtransformer.training.checkpoints import description
-from jtransformer.training.digests import describe
+from jtransformer.training.digests import describe, digest
+from jtransformer.training.origins import content_sha256, joined
 from jtransformer.training.program import Program, parameter_key
 
 
@@ -78,15 +79,21 @@ class _OneByOne(ocp.type_handlers.NumpyHandler):
 
 
 def save_given(
-    files: records.RunFiles, spec: RunSpec, identity: str, parameters: dict[str, Any]
-) -> None:
+    files: records.RunFiles,
+    spec: RunSpec,
+    parameters: dict[str, Any],
+    identify: Callable[[str], str],
+) -> str:
     """Writes the checkpoint of step 0 of a run that starts from given parameters.
 
     Args:
         files: Its directory, without checkpoints.
         spec: The run. A rule of its optimizer without state keeps the file as small as they are.
-        identity: Its fingerprint.
-        parameters: Nested dicts of `Unread`, those of its model.
+        parameters: Nested dicts of `Unread`, those of its model, of layers in a loop.
+        identify: Makes its fingerprint of the hash of its parameters.
+
+    Returns:
+        Its fingerprint.
 
     Raises:
         SpecError: If they are not those of its model.
@@ -97,10 +104,14 @@ def save_given(
         lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes._replace(parameters=None)
     )
     state = zeros._replace(parameters=jax.tree.map(_Leaf, parameters))
-    leaves: dict[str, Any] = {}
+    leaves, digests = dict[str, Any](), dict[str, str]()
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         array = leaf.read() if isinstance(leaf, _Leaf) else leaf
         (leaves[jax.tree_util.keystr(path)],) = describe([array]).values()
+        if isinstance(leaf, _Leaf):
+            # The first entry is the field of the state.
+            digests[joined(path[1:])] = digest(array)
+    identity = identify(content_sha256(digests, spec.model))
     registry = ocp.type_handlers.create_type_handler_registry(
         (_Leaf, _OneByOne()), (np.ndarray, ocp.type_handlers.NumpyHandler())
     )
@@ -116,6 +127,7 @@ def save_given(
                 about=ocp.args.JsonSave(description(leaves, identity)),
             ),
         )
+    return identity
 
 
 def _check(wanted: Any, given: Any) -> None:

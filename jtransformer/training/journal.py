@@ -23,12 +23,13 @@ from jtransformer.training.checkpoints import Checkpoints
 from jtransformer.training.clock import Clock, TrainingTime
 from jtransformer.training.directory import complete, record_environment
 from jtransformer.training.hooks import Hooks, Row
+from jtransformer.training.origins import Given
 from jtransformer.training.outcome import has_diverged, has_ended, is_evaluated, is_logged, result
 from jtransformer.training.pairing import pairing_hashes
 from jtransformer.training.probing import probe, probe_batch
 from jtransformer.training.program import Program, mean_nll, parameter_key
 from jtransformer.training.schedules import hyperparameters
-from jtransformer.training.starting import Given, started
+from jtransformer.training.starting import started
 from jtransformer.training.state import TrainState, empty_tally
 
 

@@ -6,158 +6,33 @@ optimizer and means begin anew. What was taken is the start of a run and is neve
 one that is resumed has its checkpoint.
 """
 
-import hashlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jtransformer import records
-from jtransformer.modules import unstack_layers
 from jtransformer.modules.initial import LAYER, PLAIN_NORMS, STACKED
-from jtransformer.spec import ModelSpec, RMSNorm, SpecError, from_tree
+from jtransformer.spec import ModelSpec, SpecError
 from jtransformer.training import hosts
-from jtransformer.training.checkpoints import Checkpoints
-from jtransformer.training.digests import digest, is_spread
-from jtransformer.training.program import Program, parameter_key
+from jtransformer.training.digests import is_spread
+from jtransformer.training.origins import (
+    FIELD,
+    Given,
+    Origin,
+    Shape,
+    has_offset_scales,
+    joined,
+    settings,
+)
 from jtransformer.training.state import TrainState
 
-FIELD = "start_from"
 BY_ID = ("embedding/table", "source_embedding/table", "head/kernel", "head/bias")
 """Parameters with a row or column for each id."""
+SIZES = ("vocabulary", "width", "layers", "heads", "head_width", "key_value_heads", "ffn_width")
+"""Settings of a model that the shapes of its parameters show."""
 DIGITS = 16
-
-Shape = tuple[int, ...]
-
-
-class Origin(NamedTuple):
-    """What there is to start from, apart from its numbers; plain data.
-
-    Attributes:
-        directory: As it was named.
-        sha256: Hash of the parameters.
-        tokenizer_sha256: Hash of what its ids stand for; None where that is not known.
-        offset_scales: Whether its norms multiply by 1 + scale.
-        shapes: Those of its parameters by path, of layers in a loop.
-    """
-
-    directory: str
-    sha256: str
-    tokenizer_sha256: str | None
-    offset_scales: bool
-    shapes: dict[str, Shape]
-
-
-class Given(NamedTuple):
-    """An origin, and its parameters by path, float32 in host memory."""
-
-    origin: Origin
-    values: dict[str, np.ndarray]
-
-
-def read_start(directory: str) -> Given:
-    """Reads what a run is to start from.
-
-    Args:
-        directory: Of a run, whose newest checkpoint counts; or a Hugging Face directory.
-
-    Raises:
-        SpecError: If it is neither, or cannot be read.
-        DamagedRecord: If a file of the run is damaged.
-    """
-    path = Path(directory).expanduser()
-    if records.SweepFiles(path).manifest.exists():
-        raise SpecError(FIELD, f"= {directory!r} holds a sweep; name one of its runs.")
-    if records.RunFiles(path).spec.exists():
-        model, parameters, tokenizer = _of_run(records.RunFiles(path))
-    elif (path / "config.json").exists():
-        model, parameters, tokenizer = _of_hugging_face(path)
-    else:
-        raise SpecError(
-            FIELD,
-            f"= {directory!r} holds neither a run (spec.json) nor a Hugging Face model "
-            "(config.json); name the directory of one.",
-        )
-    if model.scan_layers:
-        parameters = unstack_layers(model, {"params": parameters})["params"]
-    values = {
-        _joined(path): np.asarray(leaf, np.float32)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(parameters)
-    }
-    offset = has_offset_scales(model)
-    origin = Origin(
-        directory=directory,
-        sha256=_hash(values, offset),
-        tokenizer_sha256=tokenizer,
-        offset_scales=offset,
-        shapes={path: value.shape for path, value in values.items()},
-    )
-    return Given(origin, values)
-
-
-def _of_run(files: records.RunFiles) -> tuple[ModelSpec, Any, str | None]:
-    about = records.read_json(files.spec)
-    try:
-        tree, identity, tokenizer = (
-            about[name] for name in ("spec", "fingerprint", "tokenizer_sha256")
-        )
-    except (KeyError, TypeError):
-        raise records.DamagedRecord(
-            f"{files.spec} is damaged (it lacks what a run says of itself); restore it from a copy."
-        ) from None
-    spec = from_tree(tree)
-    if not files.checkpoints.exists():
-        raise SpecError(FIELD, f"= {str(files.directory)!r} has no checkpoint yet; train it first.")
-    like = jax.eval_shape(Program(spec).start, parameter_key(spec.seed))
-    with Checkpoints(files, identity) as saved:
-        steps = saved.steps()
-        if not steps:
-            raise SpecError(
-                FIELD, f"= {str(files.directory)!r} has no checkpoint yet; train it first."
-            )
-        try:
-            state = saved.restore(steps[-1], like)
-        except SpecError:
-            raise
-        except ValueError as error:
-            raise records.DamagedRecord(
-                f"The checkpoint {files.checkpoints / str(steps[-1])} is damaged ({error}); "
-                "restore it from a copy, or start from another run."
-            ) from None
-    return spec.model, state.evaluated, tokenizer
-
-
-def _of_hugging_face(directory: Path) -> tuple[ModelSpec, Any, str | None]:
-    from jtransformer import interop
-    from jtransformer.data.library import LibraryTokenizer
-
-    loaded, tokenizer = interop.load(directory), None
-    if (directory / "tokenizer.json").exists():
-        settings = interop.tokenizer_settings(directory) or {}
-        try:
-            tokenizer = LibraryTokenizer(settings).sha256
-        except SpecError:
-            raise
-        except ValueError as error:
-            raise SpecError(
-                FIELD, f"= {str(directory)!r}: its tokenizer.json is no tokenizer ({error})."
-            ) from None
-    return loaded.spec, loaded.variables["params"], tokenizer
-
-
-def _hash(values: Mapping[str, np.ndarray], offset: bool) -> str:
-    found = hashlib.sha256(f"offset_scales={offset}\n".encode())
-    for path in sorted(values):
-        found.update(f"{path} {digest(values[path])}\n".encode())
-    return found.hexdigest()
-
-
-def has_offset_scales(model: ModelSpec) -> bool:
-    """Returns whether the norms of a model multiply by 1 + scale."""
-    return isinstance(model.norm, RMSNorm) and model.norm.unit_offset
 
 
 def taken_over(
@@ -203,14 +78,29 @@ def taken_over(
         "parameters": {"taken": len(taken), "all": len(own)},
         "numbers": {"taken": sum(sizes[path] for path in taken), "all": sum(sizes.values())},
         "new": {path: reason for path, reason in reasons.items() if reason is not None},
+        "otherwise": _otherwise(origin, model, tokenizer_sha256),
         "left": sorted(set(origin.shapes) - set(taken)),
     }
+
+
+def _otherwise(origin: Origin, model: ModelSpec, tokenizer_sha256: str | None) -> dict[str, str]:
+    """Says what taken numbers mean another thing by, though their shapes are the same."""
+    from jtransformer.interop import differing
+
+    found = {
+        path: f"{there} there instead of {here}"
+        for path, here, there in differing(settings(model), origin.model)
+        if path not in SIZES
+    }
+    if None in (origin.tokenizer_sha256, tokenizer_sha256):
+        found["data.tokenizer"] = "not known there"
+    return found
 
 
 def shapes_of(parameters: Any) -> dict[str, Shape]:
     """Returns the shapes of a tree of parameters, by path."""
     leaves = jax.tree_util.tree_leaves_with_path(parameters)
-    return {_joined(path): tuple(leaf.shape) for path, leaf in leaves}
+    return {joined(path): tuple(leaf.shape) for path, leaf in leaves}
 
 
 def started(
@@ -238,7 +128,7 @@ def started(
         if not any(takes):
             return leaf
         which = "" if all(takes) else f", layers {np.flatnonzero(takes).tolist()}"
-        origins[_joined(path)] = source + which
+        origins[joined(path)] = source + which
         found = [
             given.values[name] for (name, _), taken in zip(layers, takes, strict=True) if taken
         ]
@@ -292,7 +182,3 @@ def _text(shape: Shape) -> str:
 
 def _names(path: Any) -> tuple[str, ...]:
     return tuple(entry.key for entry in path)
-
-
-def _joined(path: Any) -> str:
-    return "/".join(_names(path))

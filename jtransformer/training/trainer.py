@@ -39,8 +39,9 @@ from jtransformer.training.journal import RunContext
 from jtransformer.training.lanes import LanePrograms, Lanes, lane_programs, numbers_of
 from jtransformer.training.machine import usable_memory
 from jtransformer.training.mesh import arrange
+from jtransformer.training.origins import Given, read_start
 from jtransformer.training.program import Program, parameter_key, program_key
-from jtransformer.training.starting import Given, read_start, shapes_of, taken_over
+from jtransformer.training.starting import shapes_of, taken_over
 
 
 class Trainer:

@@ -170,7 +170,7 @@ def test_missing_extra_and_misshapen_tensors_are_listed(write):
 
 
 def test_a_tensor_of_integers_is_no_parameter(write):
-    refused(write(lambda t: t | {WTE: t[WTE].astype(np.int32)}), f"{WTE} of type I32")
+    refused(write(lambda t: t | {WTE: t[WTE].astype(np.int32)}), f"in {WTE} (I32)")
 
 
 def test_gamma_and_beta_are_scale_and_bias(write, saved):

@@ -12,17 +12,15 @@ from meshed import in_eight_devices
 from jtransformer import records
 from jtransformer.interop.mapping import flat
 from jtransformer.modules import unstack_layers
-from jtransformer.spec import Characters, ModelSpec, RMSNorm, SpecError
+from jtransformer.spec import Characters, SpecError
 from jtransformer.training import (
     Checkpoints,
     Execution,
     Hooks,
     Interrupted,
-    Origin,
     Trainer,
     parameter_key,
     read_start,
-    taken_over,
 )
 
 PROGRAMS, COMPILED = {}, {}
@@ -232,17 +230,6 @@ def test_error_nothing_fits_or_ids_are_others(source, base):
     fewer = with_model(letters, vocabulary=64)
     start = trainer(fewer).taken_over(fewer)
     assert set(start["new"]) == {"embedding/table"}
-
-
-def test_value_scales_are_taken_only_where_they_mean_the_same():
-    origin = Origin(
-        "there", "0" * 64, None, True, {"final_norm/scale": (8,), "a/query_norm/scale": (4,)}
-    )
-    shapes = dict(origin.shapes)
-    same = ModelSpec(norm=RMSNorm(unit_offset=True))
-    assert taken_over(origin, same, shapes, None)["new"] == {}
-    other = taken_over(origin, ModelSpec(norm=RMSNorm()), shapes, None)
-    assert other["new"] == {"final_norm/scale": "added to 1 there"}
 
 
 def test_sentence_says_that_arms_start_unequally():
