@@ -154,7 +154,8 @@ def _pooler(site: Site, *, aside: bool) -> tuple[Box, ...]:
 def _pool(site: Site, pooling: str) -> Box:
     words = {"first": "state of the first token", "last": "state of the last token"}
     title = words.get(pooling, f"{pooling} over tokens")
-    return site.box("pool", "head", f"Pool: {title}", f"B {site.model.width:,}")
+    facts = typed((f"B {site.model.width:,}",), site.model.precision.head)
+    return site.box("pool", "head", f"Pool: {title}", *facts)
 
 
 def _classes(site: Site, classes: int, shape: Shape, what: str) -> Box:

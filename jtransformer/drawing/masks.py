@@ -14,7 +14,7 @@ CELLS = 12
 """Queries and keys of a picture."""
 _NEAR = 4
 """How many cells a window has in it."""
-_PREFIX = 4
+PREFIX = 4
 """How many cells of the picture are prefix; how long it is is said by each call of a model."""
 
 
@@ -33,7 +33,7 @@ def self_mask(*, causal: bool, window: int | None = None, has_prefix: bool = Fal
         positions,
         causal=causal,
         window=window,
-        prefix_length=step * _PREFIX if has_prefix else None,
+        prefix_length=step * PREFIX if has_prefix else None,
     )
     words = "causal: itself and earlier tokens" if causal else "bidirectional: all tokens"
     if has_prefix:

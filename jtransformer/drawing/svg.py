@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from jtransformer.drawing.diagram import Box, Layers, Node, Residual
 from jtransformer.drawing.metrics import SIZES, width_of
+from jtransformer.drawing.palette import DARK, LIGHT
 from jtransformer.drawing.picture import picture
 from jtransformer.drawing.shapes import Drawn, Grid, Line, Picture, Plus, Rect, Text
 from jtransformer.drawing.sheet import Sheet
@@ -17,50 +18,6 @@ from jtransformer.drawing.words import group_words
 from jtransformer.spec import SpecError
 
 FONT = "'DejaVu Sans', Verdana, Geneva, sans-serif"
-LIGHT = {
-    "ground": "#ffffff",
-    "ink": "#1b1b1b",
-    "line": "#4a4a4a",
-    "link": "#0b6aa8",
-    "mark": "#b3261e",
-    "cell": "#3a5a8c",
-    "empty": "#e6e9ee",
-    "input": "#f2f2f2",
-    "embedding": "#dcebfa",
-    "position": "#fdeccb",
-    "norm": "#fbf6c4",
-    "attention": "#fbdcd0",
-    "ffn": "#d5f0dc",
-    "product": "#ffffff",
-    "dropout": "#eeeeee",
-    "scale": "#eeeeee",
-    "sum": "#ffffff",
-    "head": "#e6dcf7",
-    "group": "#f7f8fa",
-}
-DARK = {
-    "ground": "#16181c",
-    "ink": "#ececec",
-    "line": "#b4b8bf",
-    "link": "#6cb8ee",
-    "mark": "#ff8a80",
-    "cell": "#8fb4ec",
-    "empty": "#2b2f36",
-    "input": "#2a2c30",
-    "embedding": "#17324a",
-    "position": "#463514",
-    "norm": "#3f3c12",
-    "attention": "#4a2519",
-    "ffn": "#173a22",
-    "product": "#16181c",
-    "dropout": "#303236",
-    "scale": "#303236",
-    "sum": "#16181c",
-    "head": "#33264d",
-    "group": "#1c1f24",
-}
-FILLS = tuple(LIGHT)[7:]
-"""What boxes are filled with; text stands on all of them and on the ground."""
 _ARROW = 5
 
 

@@ -33,7 +33,8 @@ def lines(sheet: Sheet, width: int) -> list[str]:
     else:
         found = [line for pair in pairs for line in (*_diagram(*pair, width), "")]
     if sheet.settings:
-        found += ["", *sheet.settings, COMPARED]
+        wrapped = (textwrap.wrap(words, width) for words in (*sheet.settings, COMPARED))
+        found += ["", *itertools.chain.from_iterable(wrapped)]
     return found
 
 
@@ -86,7 +87,8 @@ def _box(box: Box, marks: Marks, width: int, indent: str) -> Iterator[str]:
     words = " · ".join([title, *facts])
     count = f"{box.parameters:,}" if box.parameters else ""
     room = width - len(indent) - len(count) - 1
-    first, *rest = textwrap.wrap(words, max(room, 20), break_on_hyphens=False)
+    # Lines that follow are set in by two.
+    first, *rest = textwrap.wrap(words, max(room - 2, 20), break_on_hyphens=False)
     later = indent.replace("╰⊕", "  ") + "  "
     yield f"{indent}{first}".ljust(width - len(count)) + count if count else f"{indent}{first}"
     yield from (later + line for line in rest)
