@@ -64,11 +64,13 @@ from jtransformer.spec import (
     Words,
     YarnScaling,
 )
+from jtransformer.spec.norms import Norm
 
 PAIRS = dict(length=24, source_length=20, rows="padded")
 TWO_STACKS = ModelSpec(stack=EncoderDecoder())
 RUNS = (
     RunSpec(),
+    *(RunSpec(model=ModelSpec(norm=kind())) for kind in typing.get_args(Norm)[1:]),
     RunSpec(
         model=ModelSpec(norm=RMSNorm(), position=Learned(max_length=200)),
         data=DataSpec(source=TextFile(path="text"), tokenizer=Characters()),

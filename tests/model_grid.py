@@ -2,13 +2,13 @@
 
 import dataclasses
 import random
+import typing
 
 from jtransformer.spec import (
     Alibi,
     Classifier,
     Decoder,
     DotProduct,
-    DynamicTanh,
     Embedder,
     Encoder,
     EncoderDecoder,
@@ -23,9 +23,7 @@ from jtransformer.spec import (
     PrefixDecoder,
     RelativeBias,
     ReZero,
-    RMSNorm,
     Rope,
-    ScaleNorm,
     Shaw,
     Sinusoidal,
     SpecError,
@@ -33,6 +31,7 @@ from jtransformer.spec import (
     Tagger,
     TokenHead,
 )
+from jtransformer.spec.norms import Norm
 
 CHOICES = {
     "width": (12, 20),
@@ -64,7 +63,7 @@ CHOICES = {
     "ffn_width": (7, 33),
     "ffn_bias": (False, True),
     "norm_placement": ("pre", "post", "sandwich", "branch", "deepnorm", "none"),
-    "norm": (LayerNorm(), LayerNorm(bias=False), RMSNorm(), ScaleNorm(), DynamicTanh()),
+    "norm": (*(kind() for kind in typing.get_args(Norm)), LayerNorm(bias=False)),
     "final_norm": (None, True, False),
     "sublayers": ("sequential", "parallel", "parallel_one_norm"),
     "branch_scale": (FixedScale(), ReZero(), LayerScale()),

@@ -1,6 +1,7 @@
 """The bounds of every numeric field of every spec, written out apart from the specs."""
 
 import math
+import typing
 
 from jtransformer.spec import (
     Adafactor,
@@ -17,7 +18,6 @@ from jtransformer.spec import (
     EncoderDecoder,
     FixedScale,
     LatentAttention,
-    LayerNorm,
     LayerScale,
     Layout,
     Learned,
@@ -34,10 +34,8 @@ from jtransformer.spec import (
     Patience,
     PrefixLM,
     RelativeBias,
-    RMSNorm,
     Rope,
     RunSpec,
-    ScaleNorm,
     Sgd,
     Shaw,
     SpanCorruption,
@@ -53,6 +51,7 @@ from jtransformer.spec import (
     WarmupStableDecay,
     YarnScaling,
 )
+from jtransformer.spec.norms import Norm
 
 # (spec, field): the nearest values that are refused, and the outermost that are accepted.
 TINY, BIG = 2.0**-126, 2**63 - 1  # The smallest number of float32 that XLA does not take for 0.
@@ -73,10 +72,9 @@ ANY = ((), (-3e38, -1, 0, 3e38))
 PART = ((0, -0.1, math.nextafter(0.5, 0), 0.5, 1), (TINY, 0.5 - 2.0**-25))
 BETAS = {"beta1": RATE, "beta2": RATE}
 SCALED = {"factor": AT_LEAST_ONE}
+WITH_EPSILON = [kind for kind in typing.get_args(Norm) if "epsilon" in kind.__dataclass_fields__]
 TABLE = {
-    LayerNorm: dict(epsilon=EPSILON),
-    RMSNorm: dict(epsilon=EPSILON),
-    ScaleNorm: dict(epsilon=EPSILON),
+    **{kind: dict(epsilon=EPSILON) for kind in WITH_EPSILON},
     DynamicTanh: dict(alpha=POSITIVE),
     Learned: dict(max_length=COUNT, first=FROM_ZERO),
     LinearScaling: SCALED,

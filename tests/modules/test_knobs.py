@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from spec_bounds import WITH_EPSILON
 from tiny_model import T, V, needed, shapes_of
 
 from jtransformer.modules import build, initialiser
@@ -35,7 +36,6 @@ from jtransformer.spec import (
     ReZero,
     RMSNorm,
     Rope,
-    ScaleNorm,
     Shaw,
     Sinusoidal,
     T5Bias,
@@ -124,11 +124,12 @@ LIVE = {
     "LatentAttention.value_width": tuple(
         of(attention=kind) for kind in (LATENT, LatentAttention(value_width=3))
     ),
-    "LayerNorm.epsilon": (ONE, of(norm=LayerNorm(epsilon=5e-3))),
+    **{
+        f"{kind.__name__}.epsilon": (of(norm=kind()), of(norm=kind(epsilon=9e-3)))
+        for kind in WITH_EPSILON
+    },
     "LayerNorm.bias": (ONE, of(norm=LayerNorm(bias=False))),
-    "RMSNorm.epsilon": (of(norm=RMSNorm()), of(norm=RMSNorm(epsilon=5e-3))),
     "RMSNorm.unit_offset": (of(norm=RMSNorm()), of(norm=RMSNorm(unit_offset=True))),
-    "ScaleNorm.epsilon": (of(norm=ScaleNorm()), of(norm=ScaleNorm(epsilon=9e-3))),
     "FixedScale.value": (ONE, of(branch_scale=FixedScale(value=0.5))),
     "Dropout.embedding": (ONE, of(dropout=Dropout(embedding=0.5))),
     "Dropout.attention": (ONE, of(dropout=Dropout(attention=0.5))),
