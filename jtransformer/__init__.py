@@ -8,3 +8,4 @@ Importing this package has no effect and loads nothing; import what you need fro
 __all__ = ["__version__"]
 
 __version__ = "0.1.0"
+"""The version of the package, as releases and records have it."""

@@ -8,6 +8,7 @@ from jtransformer.spec import ModelSpec, SpecError
 
 Knob = Literal["ffn_width", "layers", "width", "heads"]
 KNOBS: tuple[str, ...] = get_args(Knob)
+"""The sizes of a model that may pay for what is held equal."""
 LARGEST = {"ffn_width": 2**24, "layers": 2**12, "width": 2**24, "heads": 2**16}
 """No value beyond these is tried."""
 

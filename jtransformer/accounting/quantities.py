@@ -10,7 +10,9 @@ from jtransformer.spec import Encoder, ModelSpec, SpecError, TokenHead, nearest
 Quantity = Literal[
     "parameters", "non_embedding_parameters", "training_flops", "inference_flops", "kv_bytes"
 ]
+"""What may be held equal."""
 QUANTITIES: tuple[str, ...] = get_args(Quantity)
+"""Each of them, in the order of tables."""
 OF_PARAMETERS = QUANTITIES[:2]
 """Those that depend on the model alone; the others are per token of a length."""
 

@@ -16,6 +16,7 @@ from jtransformer.accounting import Chip, chip, chip_of
 from jtransformer.spec import Layout
 
 LOCAL = "local"
+"""The name of the devices of this machine."""
 FAMILIES = {"v5e": 2, "v5p": 3, "v6e": 2}
 """TPUs that libtpu compiles for, and the axes of their torus."""
 EXAMPLES = "'v5e:4x4', 'v5p:2x2x2', 'v6e:4x4' or 'local'"

@@ -42,6 +42,7 @@ LAWS = (
 )
 """Every law, in the order in which they are judged."""
 NAMES = tuple(law.name for law in LAWS)
+"""The names of the laws, in the order in which they are judged."""
 SHORTEST, FEWEST = 4, 2
 """Tokens and rows without which some law has nothing to compare."""
 

@@ -10,6 +10,7 @@ SCHEMA = 2
 """Version of the file formats; part of every fingerprint."""
 
 STATUS_PARTS = ("fingerprint", "state", "result", "pairing", "timing")
+"""The entries of the status of a run."""
 PARTS = (
     "title",
     "question",

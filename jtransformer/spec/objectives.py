@@ -84,6 +84,7 @@ class SpanCorruption(Checked):
 
 
 Objective = CausalLM | PrefixLM | Seq2Seq | MaskedLM | SpanCorruption
+"""Every objective."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

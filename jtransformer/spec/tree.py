@@ -13,6 +13,7 @@ from jtransformer.spec.fields import hints, is_spec, kinds
 from jtransformer.spec.run import RunSpec
 
 Tree = dict[str, Any]
+"""A spec as JSON has it: mappings of names to values and to further mappings."""
 
 
 def to_tree(spec: Any, *, all_kinds: bool = False) -> Tree:

@@ -22,6 +22,7 @@ Losses = Mapping[str, Mapping[int, float]]
 """Loss by arm and seed; seeds may be missing."""
 
 LEVEL = 0.05
+"""What a p value is compared with; intervals are of 1 minus this."""
 # Relative size below which a spread is rounding, not noise: losses are stored with 16 digits.
 ROUNDING = 1e-10
 

@@ -15,6 +15,7 @@ from jtransformer.stats.additive import LEVEL
 from jtransformer.stats.estimates import Estimate
 
 Correction = Literal["holm", "fdr"]
+"""How p values of many comparisons are adjusted: Holm 1979, or Benjamini and Hochberg 1995."""
 
 
 def adjust(

@@ -21,6 +21,7 @@ from jtransformer.stats.estimates import Analysis
 from jtransformer.stats.paired import varies
 
 POWER = 0.80
+"""The probability with which a difference is to be told, where seeds are asked for."""
 MOST_SEEDS = 1000
 """Where the search for seeds needed ends."""
 CURVE = (*range(2, 17), 20, 24, 28, 32)

@@ -35,6 +35,7 @@ TRACKERS = {
     "tensorboard": Tracker("tensorboardX", "tensorboard", event_files.add),
     "wandb": Tracker("wandb", "wandb", offline_runs.add),
 }
+"""Every tracker, by the name that commands know."""
 
 
 def check_tracker(name: str) -> None:

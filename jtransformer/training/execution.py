@@ -8,6 +8,7 @@ from jtransformer.spec import DIVIDING_MODES, Layout, SpecError
 
 Mode = Literal["loop", "vmap", "map", "spread", "mesh", "pmap"]
 MODES: tuple[str, ...] = get_args(Mode)
+"""Every way in which runs are executed."""
 LOCKSTEP = ("vmap", "map", "spread")
 """The modes in which several runs are in progress at once."""
 OVER_DEVICES = ("spread", "pmap")
@@ -164,3 +165,4 @@ class Execution:
 
 
 LOOP = Execution()
+"""One run after the other, each on one device."""
