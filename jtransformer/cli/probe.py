@@ -8,7 +8,7 @@ of the gradient, the size of the update that these rows would cause against that
 residual stream, the entropy of attention, dead units or saturated gates, the largest stretch of
 each sublayer (spectral norm of its Jacobian). By head: the loss without it. Nothing is trained.
 
-  --step N          the checkpoint of that step, 0 for the initial values (the newest)
+  --step N          the checkpoint of that step, 0 for what it began with (the newest)
   --batches K       measure K times as many rows (1)
   --heads LIST      keep the attention maps of these heads, LAYER.HEAD, such as 0.1,2.3, or by their
                     whole names (eight, spread over the depth); for --json and --into
@@ -32,6 +32,7 @@ from absl import flags
 
 from jtransformer import records
 from jtransformer.cli.arguments import OVERRIDE, read_experiment, read_flags
+from jtransformer.cli.imported import folder_of
 from jtransformer.cli.preflight import check_writable
 from jtransformer.cli.run_directory import NEWEST, read_about, read_corpus, read_state
 from jtransformer.spec import ModelSpec, RunSpec, SpecError, from_tree
@@ -114,15 +115,16 @@ def _trained(values: flags.FlagValues) -> Subject:
     about = read_about(files)
     spec = from_tree(about["spec"])
     corpus = read_corpus(workdir, spec, about["data_sha256"])
-    if values.step == 0:
-        return Subject(values.workdir, spec, corpus, _initial(spec))
+    if values.step == 0 and folder_of(files) is None:
+        start = (about.get("start") or {}).get("sha256")
+        return Subject(values.workdir, spec, corpus, _initial(spec, corpus, start))
     checkpoint = NEWEST if values.step is None else values.step
     _, state = read_state(files, spec, about["fingerprint"], checkpoint, "--step")
     return Subject(values.workdir, spec, corpus, state)
 
 
 def _untrained(values: flags.FlagValues, argv: list[str]) -> Subject:
-    """Reads a config, whose model has its initial values."""
+    """Reads a config, whose model has its initial values, or what it starts from."""
     from jtransformer import data
     from jtransformer.data.vocabularies import check_vocabularies
 
@@ -131,13 +133,14 @@ def _untrained(values: flags.FlagValues, argv: list[str]) -> Subject:
     corpus = data.load(spec.data, spec.objective)
     data.check_batch(corpus, spec)
     check_vocabularies(corpus, spec)
-    return Subject(values.config, spec, corpus, _initial(spec))
+    return Subject(values.config, spec, corpus, _initial(spec, corpus))
 
 
-def _initial(spec: RunSpec) -> Any:
-    from jtransformer.training import Program, parameter_key
+def _initial(spec: RunSpec, corpus: Any, start_sha256: str | None = None) -> Any:
+    from jtransformer.training import Program, begun, parameter_key
 
-    return Program(spec).start(parameter_key(spec.seed))
+    drawn = Program(spec).start(parameter_key(spec.seed))
+    return begun(drawn, spec, corpus.tokenizer.sha256, start_sha256)
 
 
 def _heads(model: ModelSpec, text: str) -> tuple[str, ...]:

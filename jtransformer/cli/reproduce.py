@@ -39,6 +39,7 @@ from jtransformer import records
 from jtransformer.cli.allocation import reuse_memory
 from jtransformer.cli.arguments import read_flags
 from jtransformer.cli.environments import Change, changes
+from jtransformer.cli.imported import folder_of
 from jtransformer.cli.main import FAILED_RUN, REQUEUE
 from jtransformer.cli.preflight import check_no_sweep, check_space, check_writable, locked
 from jtransformer.cli.progress import say
@@ -99,6 +100,11 @@ def read_recorded(workdir: Path) -> Recorded:
     """
     files = records.RunFiles(workdir)
     about = read_about(files)
+    if folder_of(files) is not None:
+        raise SpecError(
+            "--workdir", f"= {str(workdir)!r} was imported, not trained: there is nothing to train "
+            "again; name a run that was trained here."
+        )  # fmt: skip
     spec = from_tree(about["spec"])
     start = (about.get("start") or {}).get("sha256")
     is_whole = (start is None) == (spec.start_from is None)

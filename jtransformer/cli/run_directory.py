@@ -151,8 +151,9 @@ def read_corpus(workdir: Path, spec: RunSpec, data_sha256: str | None) -> Any:
     if data_sha256 is None:
         raise SpecError(
             "--workdir",
-            f"= {str(workdir)!r} was imported without a text to measure it on; one that continues "
-            "texts can be imported again with --text FILE.",
+            f"= {str(workdir)!r} was imported without a text to measure it on; import one that "
+            "continues texts again with --text FILE, and name another one by start_from in a "
+            "config that has data.",
         )
     corpus = data.load(spec.data, spec.objective)
     if corpus.sha256 != data_sha256:

@@ -257,8 +257,9 @@ class Worker:
             raise SpecError(
                 "",
                 f"{cell['directory']} was planned with the fingerprint {expected[:8]} and is "
-                f"{found[:8]} here, so the data or the version of jtransformer are others than "
-                "those of the plan; bring them back, or use another work directory.",
+                f"{found[:8]} here, so the data, what start_from names or the version of "
+                "jtransformer are others than those of the plan; bring them back, or use another "
+                "work directory.",
             )
 
     def _record_failure(

@@ -31,7 +31,7 @@ from jtransformer.training.program import (
 )
 from jtransformer.training.replicas import Replicas
 from jtransformer.training.schedules import Hyperparameters, hyperparameters, learning_rate
-from jtransformer.training.starting import taken_over
+from jtransformer.training.starting import begun, taken_over
 from jtransformer.training.state import Tally, TrainState
 from jtransformer.training.trainer import Trainer, run
 
@@ -64,6 +64,7 @@ __all__ = [
     "environment",
     "has_ended",
     "has_stalled",
+    "begun",
     "hyperparameters",
     "is_evaluated",
     "is_first",

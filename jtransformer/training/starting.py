@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jtransformer.modules.initial import LAYER, PLAIN_NORMS, STACKED
-from jtransformer.spec import ModelSpec, SpecError
+from jtransformer.spec import ModelSpec, RunSpec, SpecError
 from jtransformer.training import hosts
 from jtransformer.training.digests import is_spread
 from jtransformer.training.origins import (
@@ -24,6 +24,7 @@ from jtransformer.training.origins import (
     Shape,
     has_offset_scales,
     joined,
+    read_start,
     settings,
 )
 from jtransformer.training.state import TrainState
@@ -141,6 +142,36 @@ def started(
     parameters = jax.tree_util.tree_map_with_path(replaced, state.parameters)
     mean = None if state.average is None else jax.tree.map(jnp.copy, parameters)
     return state._replace(parameters=parameters, average=mean), origins
+
+
+def begun(
+    state: TrainState,
+    spec: RunSpec,
+    tokenizer_sha256: str | None,
+    start_sha256: str | None = None,
+) -> TrainState:
+    """Returns the state that a run begins with, outside its training.
+
+    Args:
+        state: Its first state, all drawn.
+        spec: The run.
+        tokenizer_sha256: Hash of what its ids stand for.
+        start_sha256: Hash that what it starts from must have; None is any.
+
+    Raises:
+        SpecError: If that cannot be read, does not fit, or has changed.
+    """
+    if spec.start_from is None:
+        return state
+    given = read_start(spec.start_from)
+    if start_sha256 not in (None, given.origin.sha256):
+        raise SpecError(
+            FIELD,
+            f"= {spec.start_from!r} has changed since (hash {given.origin.sha256:.8} instead of "
+            f"{start_sha256:.8}); restore it.",
+        )
+    taken_over(given.origin, spec.model, shapes_of(state.parameters), tokenizer_sha256)
+    return started(state, given, spec.model)[0]
 
 
 def _placed(value: np.ndarray, leaf: Any) -> Any:

@@ -164,3 +164,27 @@ def test_an_end_that_is_not_among_the_best_of_the_width_is_none():
     assert one.tokens[0, 0].tolist() == greedy.tokens[0].tolist() == [4, 5, EOS, 0, 0]
     assert two.tokens[0, 0].tolist() == [EOS, 0, 0, 0, 0]
     assert float(two.sums[0, 0]) > float(one.sums[0, 0])
+
+
+def test_several_end_tokens_and_tokens_that_are_never_chosen(log_probabilities):
+    ends, never = (EOS, 1), (0,)
+    prompt, valid = padded(PROMPTS)
+    how = BeamSearch(width=EVERY, best=BEST)
+    options = dict(valid=valid, limit=LIMIT, eos=ends, never=never, search=how)
+    found = beam_search(SPEC, VARIABLES, prompt, **options)
+    for row, by_sequence in enumerate(log_probabilities):
+        sums = {}
+        for sequence, logs in by_sequence.items():
+            stops = [place for place, token in enumerate(sequence) if token in ends]
+            if stops and not set(sequence[: stops[0]]) & set(never):
+                sums[sequence[: stops[0] + 1]] = logs[: stops[0] + 1].sum()
+        best = sorted(sums.values(), reverse=True)[:BEST]
+        np.testing.assert_allclose(found.sums[row, : len(best)], best, atol=1e-5)
+
+
+def test_ends_of_one_beam_leave_room_for_what_goes_on():
+    """Two ends are the two best of a beam; a search that keeps twice its width loses the rest."""
+    chain = scripted({3: {EOS: 0.5, 1: 0.3, 4: 0.2}, 4: {5: 1.0}, 5: {6: 1.0}, 6: {EOS: 1.0}})
+    how = BeamSearch(width=1, alpha=1.0)
+    found = beam_search(SCRIPTED, chain, [[3]], limit=6, eos=(EOS, 1), search=how)
+    assert found.tokens[0, 0, :4].tolist() == [4, 5, 6, EOS]

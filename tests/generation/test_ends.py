@@ -2,6 +2,7 @@
 
 import itertools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -21,6 +22,25 @@ def test_the_end_token_is_kept_and_padding_follows():
     assert out.tokens[0].tolist() == [4, 5, EOS, 0, 0, 0]
     endless = generate(SCRIPTED, CHAIN, [[3]], limit=5)
     assert endless.tokens[0].tolist() == [4, 5, EOS, 7, 8]
+
+
+def test_each_of_several_end_tokens_ends_a_row():
+    out = generate(SCRIPTED, CHAIN, [[3], [7], [10]], limit=4, eos=(EOS, 9))
+    assert out.tokens.tolist() == [[4, 5, EOS, 0], [8, 9, 0, 0], [6, 1, 0, 3]]
+    assert out.finished.tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("sampling", [Sampling(temperature=0.0), Sampling()])
+def test_what_is_never_chosen_is_not_drawn(sampling):
+    two = scripted({3: {4: 20.0, 5: 10.0}, 4: {4: 20.0}, 5: {5: 20.0}})
+    key = jax.random.key(0)
+    out = generate(
+        SCRIPTED, two, [[3]], limit=2, sampling=sampling, never=(4,), key=key, logits=True
+    )
+    assert out.tokens[0].tolist() == [5, 5]
+    # What the model itself says of them stays as it is.
+    assert float(out.log_probabilities[0, 0]) < float(out.log_probabilities[0, 1])
+    assert np.isneginf(out.logits[0, 0, 4])
 
 
 def test_a_row_that_ended_is_frozen():

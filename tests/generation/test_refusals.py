@@ -72,6 +72,10 @@ def test_keys_rows_and_end_tokens():
     refused(r"rows=\[1, 2\] for 1 rows", rows=[1, 2])
     refused(r"rows=\[-1\]", rows=[-1])
     refused("eos=11, vocabulary=11", eos=11)
+    refused(r"eos=\(1, 11\), vocabulary=11", eos=(1, 11))
+    refused(r"never=\(11,\), vocabulary=11", never=(11,), eos=None)
+    refused("never must leave tokens to choose", never=(1, 2), eos=2)
+    refused("never must leave tokens to choose", never=tuple(range(11)), eos=None)
     with pytest.raises(ValueError, match="eos=-1"):
         beam_search(TINY, None, [[1]], limit=1, eos=-1, search=BeamSearch())
 
