@@ -75,7 +75,7 @@ def by_perturbation(subject: Subject) -> Finding:
     it counts as felt.
     """
     tokens = subject.tokens(1)
-    moved = moved_by(subject.apply, tokens, subject.vocabulary, subject.reach)
+    moved = moved_by(subject.logits, tokens, subject.vocabulary, subject.reach)
     faint = subject.reach & ~moved
     call, lookup = subject.with_embeddings, subject.lookup
     if not faint.any() or subject.parameters is None or call is None or lookup is None:

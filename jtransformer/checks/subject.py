@@ -133,8 +133,21 @@ class Subject:
         return self.generator(salt).integers(self.vocabulary, size=shape).astype(np.int32)
 
     def logits(self, tokens: np.ndarray) -> np.ndarray:
-        """Returns the logits of tokens."""
-        return on_host(self.apply(jnp.asarray(tokens)))
+        """Returns the logits of tokens.
+
+        Raises:
+            ValueError: If `apply` returns something else.
+        """
+        found = self.apply(jnp.asarray(tokens))
+        shape = getattr(found, "shape", None)
+        if shape is None or len(shape) != 3 or shape[:2] != tokens.shape:
+            got = type(found).__name__ if shape is None else f"shape {tuple(shape)}"
+            B, T = tokens.shape
+            raise ValueError(
+                f"apply must return logits of shape ({B}, {T}, vocabulary) for tokens of shape "
+                f"({B}, {T}), got {got}; return the array alone, one row of scores per token."
+            )
+        return on_host(found)
 
     @functools.cached_property
     def slopes(self) -> Call:

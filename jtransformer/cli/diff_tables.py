@@ -62,11 +62,11 @@ def sentences(found: Difference) -> list[str]:
     lines = []
     if first is not None:
         lines.append(f"The first difference is at {first.name}{_size(first)}.")
-    for round in found.rounds:
-        lines += _explained(found, round)
+    explained = [line for round in found.rounds for line in _explained(found, round)]
+    lines += explained if first is not None else []
     if backward is not None:
         lines.append(f"The first gradient that differs is at {backward.name}{_size(backward)}.")
-    return lines
+    return lines if first is not None else lines + explained
 
 
 def _size(row: Row) -> str:

@@ -16,6 +16,8 @@ from jtransformer.interop.layouts import Concatenated, Flat, Grouped
 from jtransformer.interop.rules import Rule
 from jtransformer.spec import ModelSpec
 
+ACTIVATIONS = ("act_fn", "act", "activation_fn")
+"""Names that `transformers` gives to activations beside the matrix of a gate; a block has one."""
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -132,8 +134,13 @@ def _of_matrix(
         )
         if entering is not None:
             found.append(Capture(f"{sublayer}/{entering}", module, "input", None, alone))
+        activation = f"{sublayer}/activation"
         if local == "ffn" and name == "out":
-            found.append(Capture(f"{sublayer}/activation", module, "input", has_gradient=False))
+            found.append(Capture(activation, module, "input", has_gradient=False))
+        if name == "gate":
+            # No matrix reads it: what is multiplied by it stands between. It has a module of its own.
+            found += [Capture(activation, f"{module.rpartition('.')[0]}.{own}", "output", None, False)
+                      for own in ACTIVATIONS]  # fmt: skip
     return found
 
 

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from jtransformer.diff.backward import explain_gradients, relate_gradients
 from jtransformer.diff.comparing import Comparison, compare
 from jtransformer.diff.explaining import Round, explain, relate
 from jtransformer.diff.foreign import Foreign
@@ -53,9 +54,11 @@ def difference(a: Subject, b: Subject, inputs: Inputs, *, gradients: bool = Fals
     traces = a.trace(inputs, gradients=gradients), b.trace(inputs, gradients=gradients)
     comparison = compare(traces[0], traces[1], inputs)
     changeable, rounds = None, ()
-    if comparison.first is not None:
-        changeable = _changeable((a, b), traces, inputs)
-        rounds = _explained(changeable, traces, comparison, inputs)
+    if not comparison.equal:
+        backward = comparison.first is None
+        changeable = _changeable((a, b), traces, inputs, gradients=backward)
+        explained = _explained_backward if backward else _explained
+        rounds = explained(changeable, traces, comparison, inputs)
     return Difference(
         a=a.name,
         b=b.name,
@@ -75,15 +78,26 @@ class _Changeable(NamedTuple):
 
 
 def _changeable(
-    sides: tuple[Subject, Subject], traces: tuple[Trace, Trace], inputs: Inputs
+    sides: tuple[Subject, Subject],
+    traces: tuple[Trace, Trace],
+    inputs: Inputs,
+    *,
+    gradients: bool,
 ) -> _Changeable | None:
-    """Returns the side on which hypotheses are tried; None if there is none."""
+    """Returns the side on which hypotheses are tried; None if there is none.
+
+    Args:
+        sides: Both.
+        traces: What they did.
+        inputs: What they were given.
+        gradients: Whether a stand-in must have the gradients of what it stands for.
+    """
     for index, side in enumerate(sides):
         if isinstance(side, Ours):
             return _Changeable(side, traces[1 - index])
     for index, side in enumerate(sides):
         if isinstance(side, Foreign):
-            own = side.stand_in.trace(inputs)
+            own = side.stand_in.trace(inputs, gradients=gradients)
             if compare(own, traces[index], inputs).equal:
                 return _Changeable(side.stand_in, traces[1 - index])
     return None
@@ -106,3 +120,21 @@ def _explained(
         # What no convention explains may still be one array in another order.
         return (related,)
     return rounds
+
+
+def _explained_backward(
+    changeable: _Changeable | None,
+    traces: tuple[Trace, Trace],
+    comparison: Comparison,
+    inputs: Inputs,
+) -> tuple[Round, ...]:
+    """Explains gradients where all values agree."""
+    found = None
+    if changeable is not None:
+        side, other = changeable
+        own = compare(side.trace(inputs, gradients=True), other, inputs)
+        found = explain_gradients(side, other, own, inputs)
+    if found is None or not found.best:
+        related = relate_gradients(traces[0], traces[1], comparison)
+        found = related if found is None or (related and related.best) else found
+    return () if found is None else (found,)

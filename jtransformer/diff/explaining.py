@@ -7,8 +7,10 @@ ones with which most of the rest agrees too, then those that leave least; what l
 named beside them. The best is then taken as given, and the next difference is looked at.
 """
 
+import collections
+import itertools
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +20,6 @@ from jtransformer.diff.inputs import Inputs
 from jtransformer.diff.ours import Ours
 from jtransformer.diff.places import is_before, place_of
 from jtransformer.diff.relations import relations
-from jtransformer.diff.tolerance import tolerance
 from jtransformer.diff.traces import ROUNDOFF, Trace
 
 SMALLER = 4.0
@@ -29,6 +30,8 @@ ALIKE = 3.0
 """What is left of a difference by two hypotheses within this factor of each other is alike."""
 ROUNDS = 4
 """Most differences that are explained one after the other."""
+PAIRS = 64
+"""Most pairs of hypotheses that are tried where none alone explains a place."""
 
 
 class Trial(NamedTuple):
@@ -115,10 +118,10 @@ def _round(side: Ours, comparison: Comparison, other: Trace, inputs: Inputs) -> 
     claimed: list[Trial] = []
     for hypotheses in _candidates(side, comparison):
         trials += _tried(hypotheses, comparison, other, inputs)
-        claimed = [trial for trial in trials if _explains(trial)]
+        claimed = [trial for trial in trials if falls(trial) and not _departs(trial)]
         if claimed:
             break
-    best, others = ranked(claimed, comparison, other.computed)
+    best, others = ranked(claimed, other.computed)
     nearer = [t for t in trials if t.after.rms * NEARER <= first.rms and not _departs(t)]
     nearer = [] if claimed else sorted(nearer, key=lambda trial: trial.after.rms)
     return Round(first, best, others, tuple(nearer[:3]), len(trials))
@@ -144,6 +147,24 @@ def _candidates(side: Ours, comparison: Comparison) -> Iterator[list[Hypothesis]
     if layer is not None and side.spec.layers > 1:
         yield list(of_layer(side, layer))
     yield unlikely
+    yield list(itertools.islice(_pairs(likely, place_of(first.name).local), PAIRS))
+
+
+def _pairs(hypotheses: list[Hypothesis], local: str) -> Iterator[Hypothesis]:
+    """Yields two changes at once, of different kinds, both of which begin at the place itself.
+
+    Of two differences at one place neither makes it agree; elsewhere one shows after the other.
+    """
+    here = [one for one in hypotheses if one.starts == local]
+    counts = collections.Counter(one.kind for one in here)
+    # Kinds with one form come first: they have the fewest pairs.
+    kinds = sorted(counts, key=lambda kind: counts[kind])
+    for one in sorted(here, key=lambda one: kinds.index(one.kind)):
+        later = kinds[kinds.index(one.kind) + 1 :]
+        for other in of_model(one.changed):
+            if other.starts == local and other.kind in later:
+                kind, words = f"{one.kind} and {other.kind}", f"{one.words} and {other.words}"
+                yield Hypothesis(kind, words, local, other.changed)
 
 
 def _tried(
@@ -193,21 +214,18 @@ def _departs(trial: Trial) -> bool:
     return following < _place(trial.comparison, trial.before.name)
 
 
-def _explains(trial: Trial) -> bool:
-    if trial.after.beyond or _departs(trial):
-        return False
+def falls(trial: Trial) -> bool:
+    """Whether the place agrees with a hypothesis, by which the difference falls far enough."""
     # What could not be measured before, such as NaN, is explained by any number.
-    return np.isnan(trial.before.rms) or trial.after.rms * SMALLER <= trial.before.rms
+    far = np.isnan(trial.before.rms) or trial.after.rms * SMALLER <= trial.before.rms
+    return bool(far) and not trial.after.beyond
 
 
-def ranked(
-    claimed: list[Trial], comparison: Comparison, computed: str
-) -> tuple[tuple[Trial, ...], tuple[Trial, ...]]:
-    """Sorts trials that explain a place.
+def ranked(claimed: list[Trial], computed: str) -> tuple[tuple[Trial, ...], tuple[Trial, ...]]:
+    """Sorts hypotheses that explain a place.
 
     Args:
         claimed: The trials.
-        comparison: Has all places.
         computed: The type that the other side was computed in.
 
     Returns:
@@ -215,14 +233,21 @@ def ranked(
     """
 
     def reach(trial: Trial) -> int:
-        return _place(trial.comparison or comparison, trial.next_first)
+        assert trial.comparison is not None
+        return _place(trial.comparison, trial.next_first)
 
     rows = sorted(claimed, key=lambda trial: (-reach(trial), trial.after.rms))
+    return _alike(rows, [row for row in rows if reach(row) == reach(rows[0])], computed)
+
+
+def _alike(
+    rows: list[Trial], candidates: list[Trial], computed: str
+) -> tuple[tuple[Trial, ...], tuple[Trial, ...]]:
+    """Parts sorted trials in those that leave as little as the best one, and the others."""
     if not rows:
         return (), ()
-    best = rows[0]
-    alike = max(ALIKE * best.after.rms, 2 * ROUNDOFF[computed])
-    count = sum(reach(row) == reach(best) and row.after.rms <= alike for row in rows)
+    alike = max(ALIKE * rows[0].after.rms, 2 * ROUNDOFF[computed])
+    count = sum(row.after.rms <= alike for row in candidates)
     return tuple(rows[:count]), tuple(rows[count:])
 
 
@@ -240,18 +265,25 @@ def relate(a: Trace, b: Trace, comparison: Comparison) -> Round | None:
     first = comparison.first
     if first is None:
         return None
-    allowed = tolerance(a, b).at(first.name)
-    trials: list[Trial] = []
-    for relation in relations(*(side.values[first.name] for side in (a, b))):
-        row = measured(first.name, relation.left, relation.right, allowed)
+    left, right = (side.values[first.name] for side in (a, b))
+    return related(first, left, right, b.computed)
+
+
+def related(first: Row, left: np.ndarray, right: np.ndarray, computed: str) -> Round:
+    """Looks for a relation between two arrays.
+
+    Args:
+        first: How they differ.
+        left: The values of one side.
+        right: Those of the other side.
+        computed: The type that the other side was computed in.
+    """
+    trials = []
+    for relation in relations(left, right):
+        row = measured(first.name, relation.left, relation.right, first.tolerance)
         trials.append(Trial("relation", relation.words, first, row, first.name))
-    claimed = [
-        trial
-        for trial in trials
-        if not trial.after.beyond
-        and (np.isnan(first.rms) or trial.after.rms * SMALLER <= first.rms)
-    ]
-    best, others = ranked(claimed, comparison, b.computed)
-    near: Any = [t for t in trials if t.after.rms * NEARER <= first.rms]
+    claimed = sorted((t for t in trials if falls(t)), key=lambda trial: trial.after.rms)
+    best, others = _alike(claimed, claimed, computed)
+    near = [t for t in trials if t.after.rms * NEARER <= first.rms]
     nearer = () if claimed else tuple(sorted(near, key=lambda trial: trial.after.rms)[:3])
     return Round(first, best, others, nearer, len(trials))

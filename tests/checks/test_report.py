@@ -107,3 +107,16 @@ def test_laws_have_names_of_their_own_and_are_told_one_by_one():
 
     report = run_all(apply, vocabulary=7, length=5, laws=NAMES[-2:], told=told.append)
     assert tuple(told) == report.rows and [row.name for row in told] == list(NAMES[-2:])
+
+
+@pytest.mark.parametrize(
+    ("returned", "got"),
+    [
+        (lambda tokens: np.ones((2, 5)), r"got shape \(2, 5\)"),
+        (lambda tokens: np.ones((2, 3, 5)), r"got shape \(2, 3, 5\)"),
+        (lambda tokens: {"logits": np.ones((2, 4, 5))}, "got dict; return the array alone"),
+    ],
+)
+def test_what_is_no_array_of_logits_is_told_so(returned, got):
+    with pytest.raises(ValueError, match=rf"logits of shape \(2, 4, vocabulary\) .*{got}"):
+        run_all(returned, vocabulary=5, length=4, laws=["reach by perturbation"])

@@ -105,6 +105,15 @@ def test_rounding_lies_below_the_tolerance_but_not_far_below(name):
     assert max(shares) > 0.02 and len(shares) > 20
 
 
+def test_a_thousandth_is_a_difference_at_every_place():
+    exact = theirs(BASE).trace(INPUTS)
+    own = mine(BASE).trace(INPUTS)
+    for name in own.values:
+        moved = {**exact.values, name: exact.values[name] * 1.001}
+        first = diff.compare(own, exact._replace(values=moved), INPUTS).first
+        assert first is not None and first.name == name
+
+
 @pytest.mark.slow
 def test_computing_in_16_bits_lies_below_the_tolerance():
     low = Precision(stream="bfloat16", attention="bfloat16", ffn="bfloat16", head="bfloat16")

@@ -1,10 +1,12 @@
 """Hugging Face directories run by transformers: every family's places agree with those of ours."""
 
 import dataclasses
+import json
 
 import jax
 import numpy as np
 import pytest
+import tokenizers
 import torch
 import transformers
 from interop import references, rows_core, rows_decoders, rows_encoders
@@ -14,7 +16,7 @@ from jtransformer.spec import Rope
 
 ROWS = {row.name: row for row in (*rows_core.ROWS, *rows_decoders.ROWS, *rows_encoders.ROWS)}
 LENGTH, SOURCE_LENGTH = 9, 7
-ENDS = ("embedded", "stream", "output", "weights", "query", "key", "value")
+ENDS = ("embedded", "stream", "output", "activation", "weights", "query", "key", "value")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -121,3 +123,41 @@ def test_the_command_runs_directories(llama, tmp_path, capsys):
     other = saved("llama3-biased-tied", tmp_path)
     assert cli.main(["diff", str(directory), str(other), "--length", "6"]) == 1
     assert "<- first" in capsys.readouterr().out
+
+
+def tokenizer(directory):
+    """Saves a tokenizer of words."""
+    words = tokenizers.models.WordLevel({"the": 5, "dog": 6, "walks": 7}, "the")
+    own = tokenizers.Tokenizer(words)
+    own.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=own, unk_token="the").save_pretrained(
+        directory
+    )
+
+
+def found_by_command(capsys, *words):
+    capsys.readouterr()
+    code = cli.main(["diff", *map(str, words), "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_a_text_is_read_by_the_tokenizer_of_a_directory(llama, capsys):
+    subject, directory = llama
+    tokenizer(directory)
+    code, found = found_by_command(capsys, directory, directory, "--text", "the dog walks")
+    assert code == 0 and found["equal"]
+    given = found_by_command(capsys, directory, directory, "--tokens", "5 6 7")[1]
+    assert found == given
+    assert f"{subject.spec.layers - 1}/ffn/activation" in str(found["places"])
+
+
+@pytest.mark.slow
+def test_a_source_is_given_to_both_stacks(tmp_path, capsys):
+    directory = saved("t5", tmp_path)
+    words = (directory, directory, "--tokens", "5 6 7", "--source", "2 3 4 5")
+    code, found = found_by_command(capsys, *words)
+    assert code == 0
+    names = {row["place"] for row in found["places"]}
+    assert {"encoder/layer_0/attention/weights", "decoder/layer_0/cross_attention/weights"} <= names
+    assert cli.main(["diff", *map(str, words[:-1]), "2 3; 4 5"]) == 2
+    assert "--source has 2 rows and the target 1" in capsys.readouterr().err

@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from diff_models import BASE, INPUTS, mine, parameters, theirs
+from diff_models import BASE, INPUTS, D, mine, parameters, theirs
 from thinned import thinned
 
 from jtransformer import diff
@@ -76,6 +76,53 @@ def test_gradients_are_compared_backward_and_the_first_that_differs_is_named(tra
     assert found.first_gradient.name == "layer_0/ffn/output"
     paths = [row.name for row in found.parameters]
     assert paths[0].startswith("final_norm") and paths[-1] == "embedding/table"
+
+
+def returned(trace, **changes):
+    """Returns a function that answers with a trace, some gradients of which are others."""
+    found = dict(trace.values)
+    found |= {f"gradient/{name}": value for name, value in trace.gradients.items()}
+    found |= {f"parameter_gradient/{k}": value for k, value in trace.parameter_gradients.items()}
+    for name, value in changes.items():
+        found[name.replace("__", "/")] = value
+    return diff.Called("theirs", lambda tokens: {k: v for k, v in found.items() if v is not None})
+
+
+def explained(function):
+    found = diff.difference(mine(ONE), function, INPUTS, gradients=True)
+    assert found.comparison.first is None and not found.equal
+    (round,) = found.rounds
+    return round
+
+
+@pytest.mark.slow
+def test_a_table_whose_lookup_learns_nothing_is_named(trace):
+    """The lookup's share is what came back to the rows that were read."""
+    table = trace.parameter_gradients["embedding/table"].copy()
+    np.subtract.at(table, INPUTS.tokens.ravel(), trace.gradients["embedded"].reshape(-1, D))
+    (best,) = explained(returned(trace, parameter_gradient__embedding__table=table)).best
+    assert best.words == "with no gradient through the lookup of the embeddings"
+    assert best.before.name == "parameter_gradient/embedding/table" and best.next_first is None
+
+
+@pytest.mark.slow
+def test_labels_of_a_loss_that_is_not_returned_are_named(trace):
+    logits = trace.values["logits"].astype(np.float64)
+    shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    shares[:, :-2] -= np.eye(logits.shape[-1])[INPUTS.tokens[:, 2:]]
+    shares[:, -2:] = 0
+    own = {"logits": logits, "gradient/logits": shares / INPUTS.tokens[:, 2:].size}
+    (best,) = explained(diff.Called("theirs", lambda tokens: own)).best
+    assert (best.kind, best.words) == ("label shift", "with labels shifted twice")
+
+
+def test_a_loss_that_is_summed_is_a_factor_of_its_gradients(trace):
+    """No known difference of a model does it; two arrays have that relation."""
+    summed = trace._replace(
+        gradients={name: 12 * value for name, value in trace.gradients.items()},
+        parameter_gradients={n: 12 * value for n, value in trace.parameter_gradients.items()},
+    )
+    assert "times 12" in {trial.words for trial in explained(returned(summed)).best}
 
 
 def test_a_model_without_a_loss_has_no_gradients():

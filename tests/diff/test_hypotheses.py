@@ -228,6 +228,16 @@ def test_two_faults_are_found_one_after_the_other():
 
 
 @pytest.mark.slow
+def test_two_faults_at_one_place_are_found_together():
+    """Neither makes the queries agree without the other."""
+    twin = theirs(ONE, pairing="interleaved", direction=-1)
+    (round,) = diff.difference(mine(ONE), twin, INPUTS).rounds
+    (best,) = round.best
+    assert best.kind == "rope pairing and rotation direction" and best.next_first is None
+    assert best.words == "with interleaved pairing and with the opposite rotation"
+
+
+@pytest.mark.slow
 def test_a_matrix_of_one_layer_is_found_in_that_layer():
     spec = dataclasses.replace(SQUARE, layers=2)
     tree = parameters(spec)

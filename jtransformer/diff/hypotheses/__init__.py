@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from jtransformer.diff.hypotheses import attention, ends, layers, positions
+from jtransformer.diff.hypotheses.backward import of_gradients
 from jtransformer.diff.hypotheses.kinds import Found, Hypothesis
 from jtransformer.diff.ours import Ours
 
@@ -47,4 +48,4 @@ def of_layer(ours: Ours, layer: int) -> Found:
         yield from propose(ours, layer)
 
 
-__all__ = ["EVERYWHERE", "OF_MATRICES", "Hypothesis", "of_layer", "of_model"]
+__all__ = ["EVERYWHERE", "OF_MATRICES", "Hypothesis", "of_gradients", "of_layer", "of_model"]
