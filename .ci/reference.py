@@ -4,8 +4,8 @@
 
 A page holds what is in the `__all__` of one package. pdoc does the work; here is what it does not
 see, since packages re-export: the docstrings of constants, which stand in the module that defines
-them, and the sources that the module of a function names. A public name without a docstring, and
-any warning, ends the build.
+them, and what the module of a function says of conventions and sources. A public name without a
+docstring, and any warning, ends the build.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import importlib
 import inspect
 import pathlib
 import pkgutil
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -23,13 +24,14 @@ from types import ModuleType
 import pdoc.doc
 import pdoc.render
 
-import jtransformer
+OF_NAMED_TUPLES = ("Alias for field number", "Create new instance of")
+"""What Python says of the parts of every NamedTuple, whose fields its docstring explains."""
 
 
 def public_modules() -> list[ModuleType]:
     """Returns every module with public names: the packages, and modules that these export."""
-    found = [jtransformer]
-    for entry in pkgutil.iter_modules(jtransformer.__path__, "jtransformer."):
+    found = [importlib.import_module("jtransformer")]
+    for entry in pkgutil.iter_modules(found[0].__path__, "jtransformer."):
         # `python -m jtransformer` runs what is left out here.
         if not entry.name.endswith("__main__"):
             found.append(importlib.import_module(entry.name))
@@ -64,10 +66,11 @@ def docstring_of_constant(module: str, name: str) -> str:
     return ""
 
 
-def sources(module: str) -> str:
-    """Returns the paragraph in which a module says where its formulas come from."""
-    paragraphs = (inspect.getdoc(importlib.import_module(module)) or "").split("\n\n")
-    return "\n\n".join(text for text in paragraphs if text.startswith(("Source:", "Sources:")))
+def explanation(module: str) -> str:
+    """Returns what a module says of conventions and sources, folded up."""
+    said = inspect.getdoc(importlib.import_module(module)) or ""
+    opening = f'<details markdown="1"><summary>{module}</summary>'
+    return f"{opening}\n\n{said}\n\n</details>"
 
 
 def described(module: ModuleType) -> pdoc.doc.Module:
@@ -77,9 +80,33 @@ def described(module: ModuleType) -> pdoc.doc.Module:
         home = defining(module.__name__, name)
         if isinstance(member, pdoc.doc.Variable):
             member.docstring = member.docstring or docstring_of_constant(home, name)
-        elif isinstance(member, pdoc.doc.Function) and (found := sources(home)):
-            member.docstring = f"{member.docstring}\n\n{found}"
+        elif isinstance(member, pdoc.doc.Function) and home != module.__name__:
+            member.docstring = f"{member.docstring}\n\n{explanation(home)}"
+        elif isinstance(member, pdoc.doc.Class):
+            for part in member.members.values():
+                if part.docstring.startswith(OF_NAMED_TUPLES):
+                    part.docstring = ""
     return page
+
+
+def linked(pages: list[pdoc.doc.Module]) -> dict[str, pdoc.doc.Module]:
+    """Returns the pages by name; the first of them lists all, and each those below it."""
+    modules = {page.fullname: page for page in pages}
+    for page in pages:
+        page.submodules = [
+            other for other in pages if other.fullname.rpartition(".")[0] == page.fullname
+        ]
+    lines = [f"* `{page.fullname}`: {page.docstring.splitlines()[0]}" for page in pages[1:]]
+    pages[0].docstring += "\n\n" + "\n".join(lines)
+    return modules
+
+
+def readable(text: str) -> str:
+    """Shortens shapes in signatures to what the source says: `Float[Array, "B T D"]`."""
+    dot = r'(?:</span><span class="o">\.</span><span class="n">|\.)'
+    text = re.sub(rf"jaxtyping{dot}(?=[A-Z])", "", text)
+    # Where JAX's class is defined depends on its version.
+    return re.sub(rf"(?:(?:jax|jaxlib|_jax){dot})+(?=Array\b)", "", text)
 
 
 def undocumented(pages: list[pdoc.doc.Module]) -> Iterator[str]:
@@ -106,9 +133,9 @@ def build(folder: pathlib.Path) -> int:
         )
         return 1
     pdoc.render.configure(docformat="google", show_source=False)
-    modules = {page.fullname: page for page in pages}
+    modules = linked(pages)
     texts = {
-        f"{name.replace('.', '/')}.html": pdoc.render.html_module(page, modules)
+        f"{name.replace('.', '/')}.html": readable(pdoc.render.html_module(page, modules))
         for name, page in modules.items()
     }
     texts["index.html"] = pdoc.render.html_index(modules)
