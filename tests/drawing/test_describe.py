@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import itertools
 
-import every_kind
 import jax
 import jax.numpy as jnp
 import model_grid
@@ -13,7 +12,6 @@ import pytest
 import tiny_model
 from tiny_model import S, T, V, changed
 
-from jtransformer import drawing
 from jtransformer import functional as F
 from jtransformer.accounting import parameters
 from jtransformer.drawing import Box, Layers, Residual, boxes_of, describe, masks
@@ -26,10 +24,8 @@ from jtransformer.spec import (
     Embedder,
     Encoder,
     EncoderDecoder,
-    Precision,
     PrefixDecoder,
     Rope,
-    SpecError,
     Tagger,
     presets,
 )
@@ -87,9 +83,19 @@ def boxes_with_layers(spec):
             yield stack, layer, box
 
 
+SHAPES = {}
+
+
+def shapes_of(spec):
+    """Returns the shapes of the parameters; to trace a model takes a while, so tests share it."""
+    if spec not in SHAPES:
+        SHAPES[spec] = tiny_model.shapes_of(spec)
+    return SHAPES[spec]
+
+
 def tree_of(spec):
     """Returns the shapes of the parameters of a looped model by their path."""
-    shapes = tiny_model.shapes_of(dataclasses.replace(spec, scan_layers=False))["params"]
+    shapes = shapes_of(dataclasses.replace(spec, scan_layers=False))["params"]
     leaves = jax.tree_util.tree_leaves_with_path(shapes)
     return {"/".join(entry.key for entry in path): leaf.shape for path, leaf in leaves}
 
@@ -148,7 +154,7 @@ def test_values_leave_the_boxes_as_they_come_to_be_in_the_program(spec):
         build(spec).apply, intermediates=("*",), **tiny_model.needed(spec, jax.random.key(0))
     )
     tokens = jax.ShapeDtypeStruct((tiny_model.B, T), jnp.int32)
-    returned = jax.eval_shape(apply, tiny_model.shapes_of(spec), tokens).intermediates
+    returned = jax.eval_shape(apply, shapes_of(spec), tokens).intermediates
     assert list(drawn) == all_names(spec)
     sizes = {"B": tiny_model.B, "T": T, "S": S}
     shapes = {name: tuple(sizes.get(axis, axis) for axis in drawn[name]) for name in drawn}
@@ -209,22 +215,15 @@ def test_masks_are_what_the_program_sees(spec):
         np.testing.assert_array_equal(np.asarray(weights[0] > 0), np.stack(3 * [seen[name]]))
 
 
-SCALED = {
-    "usual": changed(head_width=5),
-    "latent": tiny_model.VARIANTS["latent"],
-}
-
-
-@pytest.mark.parametrize("spec", SCALED.values(), ids=SCALED)
-def test_scores_have_the_scale_that_is_written(spec):
+def test_scores_have_the_scale_that_is_written():
+    spec = tiny_model.VARIANTS["latent"]  # The one kind whose scale is not that of the head width.
     tokens = jax.random.randint(jax.random.key(0), (1, T), 0, V)
     wanted = ("layer_0/attention/*",)
     out = tiny_model.model_of(spec).apply(tiny_model.drawn(spec), tokens, intermediates=wanted)
     values = {name.rpartition("/")[2]: x for name, x in out.intermediates.items()}
     products = jnp.einsum("BTNH,BSNH->BNTS", values["query"], values["key"])
-    if "query_turned" in values:
-        shared = jnp.broadcast_to(values["key_turned"], values["query_turned"].shape)
-        products += jnp.einsum("BTNH,BSNH->BNTS", values["query_turned"], shared)
+    shared = jnp.broadcast_to(values["key_turned"], values["query_turned"].shape)
+    products += jnp.einsum("BTNH,BSNH->BNTS", values["query_turned"], shared)
     (read,) = [box for box, _ in boxes_of(describe(spec)) if box.mask is not None]
     scale = float(read.facts[0].removeprefix("scores: query · key / √")) ** -0.5
     np.testing.assert_allclose(values["scores"], scale * products, rtol=1e-4, atol=1e-5)
@@ -267,74 +266,3 @@ def test_shared_tables_are_counted_once_and_joined():
         ("encoder/memory", "decoder/layers_0/cross_attention", "memory"),
     }
     assert not describe(model_of("llama2_7b")).links
-
-
-NOT_DRAWN = {
-    "scan_layers": "the same numbers, by one program for all layers",
-    "rematerialize": "the same numbers, some of them computed twice",
-}
-"""Fields that no diagram shows, and why."""
-
-
-def value_at(spec, names):
-    """Returns the field of a spec that `every_kind.leaves` calls so."""
-    first, *rest = names
-    inner = getattr(spec, first)
-    if not rest:
-        return inner
-    return value_at(inner, rest[1:] if rest[0] == getattr(inner, "kind", None) else rest)
-
-
-def altered(spec, names, value):
-    """Returns a spec with the field changed that `every_kind.leaves` calls so."""
-    first, *rest = names
-    if not rest:
-        return dataclasses.replace(spec, **{first: value})
-    inner = getattr(spec, first)
-    inside = rest[1:] if rest[0] == getattr(inner, "kind", None) else rest
-    return dataclasses.replace(spec, **{first: altered(inner, inside, value)})
-
-
-def meant(spec):
-    """Returns a spec without what is not drawn, and with what its None stands for."""
-    return dataclasses.replace(
-        spec, scan_layers=False, rematerialize="nothing", final_norm=spec.has_final_norm
-    )
-
-
-def test_live_every_field_changes_the_picture():
-    """Models that differ at all differ in the SVG, but for fields that say why they do not."""
-    bases = [run.model for run in every_kind.RUNS]
-    bases += [changed(head=head) for head in every_kind.HEADS]
-    models, told, fields = {meant(base) for base in bases}, set(), set()
-    for base in bases:
-        fields |= every_kind.fields_of(base)
-        for cls, path, hint in every_kind.leaves(base):
-            names = path.split(".")
-            for other in every_kind.others(cls, names[-1], value_at(base, names), hint):
-                if (cls, names[-1], other) in told:
-                    continue
-                try:
-                    models.add(meant(altered(base, names, other)))
-                except SpecError:
-                    continue
-                told.add((cls, names[-1], other))
-    assert fields == {(cls, name) for cls, name, _ in told}
-    pictures = {drawing.svg(drawing.sheet(model, "model")) for model in models}
-    assert len(pictures) == len(models) > len(fields)
-
-
-def test_live_the_type_of_a_head_without_a_matrix_is_drawn():
-    model = changed(head=Embedder())
-    low = dataclasses.replace(model, precision=Precision(head="bfloat16"))
-    assert drawing.svg(drawing.sheet(low, "")) != drawing.svg(drawing.sheet(model, ""))
-
-
-def test_null_what_is_not_drawn_changes_no_diagram():
-    """Else the list of fields that are not drawn would be longer than it must."""
-    others = {"scan_layers": True, "rematerialize": "everything"}
-    assert others.keys() == NOT_DRAWN.keys()
-    for name, other in others.items():
-        assert drawing.svg(drawing.sheet(changed(**{name: other}), "")) == drawing.svg(
-            drawing.sheet(changed(), "")
-        )

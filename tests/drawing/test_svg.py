@@ -40,17 +40,35 @@ LATENT = gpt2(
     sublayers="parallel",
     norm_placement="sandwich",
 )
-SHEETS = {
-    **{name: drawing.sheet(preset(name), name) for name in presets.PRESETS},
-    **{name: drawing.sheet(spec, name) for name, spec in tiny_model.VARIANTS.items()},
-    **{name: drawing.sheet(spec, name) for name, spec in tiny_model.STACKS.items()},
-    "a long name": drawing.sheet(gpt2(), "a name that is longer than the model is wide " * 3),
-    "two": drawing.compared(("gpt2", gpt2()), ("latent", LATENT)),
-    "others": drawing.compared(
-        ("t5", preset("t5_small")), ("shaw", gpt2(stack=EncoderDecoder(), position=Shaw()))
-    ),
-}
-EVERY_SHEET = pytest.mark.parametrize("sheet", SHEETS.values(), ids=SHEETS)
+SPECS = {name: (preset, name) for name in presets.PRESETS}
+SPECS |= {name: (tiny_model.VARIANTS.get, name) for name in tiny_model.VARIANTS}
+SPECS |= {name: (tiny_model.STACKS.get, name) for name in tiny_model.STACKS}
+NAMES = (*SPECS, "a long name", "many layers", "two", "others")
+EVERY_SHEET = pytest.mark.parametrize("name", NAMES)
+
+
+SHEETS = {}
+
+
+def sheet_of(name):
+    """Returns a sheet, made when it is first asked for."""
+    if name not in SHEETS:
+        SHEETS[name] = made(name)
+    return SHEETS[name]
+
+
+def made(name):
+    if name in SPECS:
+        make, which = SPECS[name]
+        return drawing.sheet(make(which), name)
+    if name == "a long name":
+        return drawing.sheet(gpt2(), "a name that is longer than the model is wide " * 3)
+    if name == "many layers":
+        return drawing.sheet(tiny_model.changed(layers=100_000), name)
+    if name == "two":
+        return drawing.compared(("gpt2", gpt2()), ("latent", LATENT))
+    shaw = gpt2(stack=EncoderDecoder(), position=Shaw())
+    return drawing.compared(("t5", preset("t5_small")), ("shaw", shaw))
 
 
 def area_of(shape):
@@ -83,7 +101,8 @@ def meet(one, other):
 
 
 @EVERY_SHEET
-def test_nothing_is_cut_and_nothing_overlaps(sheet):
+def test_nothing_is_cut_and_nothing_overlaps(name):
+    sheet = sheet_of(name)
     drawn = picture(sheet)
     page = (0, 0, drawn.width, drawn.height)
     rects = [area_of(shape) for shape in drawn.drawn if isinstance(shape, Rect)]
@@ -102,7 +121,8 @@ def test_nothing_is_cut_and_nothing_overlaps(sheet):
 
 
 @EVERY_SHEET
-def test_lines_pass_no_words_and_end_at_what_they_join(sheet):
+def test_lines_pass_no_words_and_end_at_what_they_join(name):
+    sheet = sheet_of(name)
     drawn = picture(sheet)
     words = [area_of(shape) for shape in drawn.drawn if isinstance(shape, Text)]
     rects = [shape for shape in drawn.drawn if isinstance(shape, Rect)]
@@ -124,7 +144,8 @@ def _touches(point, area):
 
 
 @EVERY_SHEET
-def test_picture_and_text_have_all_words_of_the_diagram(sheet):
+def test_picture_and_text_have_all_words_of_the_diagram(name):
+    sheet = sheet_of(name)
     shown = " ".join(shape.words for shape in picture(sheet).drawn if isinstance(shape, Text))
     text = " ".join(" ".join(drawing.lines(sheet, 400)).split())
     for diagram in sheet.diagrams:
@@ -140,7 +161,7 @@ def test_picture_and_text_have_all_words_of_the_diagram(sheet):
 
 @pytest.mark.parametrize("width", [20, 64, 100])
 def test_text_is_no_wider_than_the_terminal(width):
-    for sheet in SHEETS.values():
+    for sheet in map(sheet_of, NAMES):
         assert max(map(len, drawing.lines(sheet, width))) <= max(width, 64)
 
 
@@ -174,7 +195,7 @@ def contrast(one, other):
 @pytest.mark.parametrize("chosen", [palette.LIGHT, palette.DARK], ids=["light", "dark"])
 def test_words_and_lines_stand_out(chosen):
     assert chosen.keys() == palette.LIGHT.keys()
-    assert set(palette.FILLS) >= {box.role for sheet in SHEETS.values() for d in sheet.diagrams
+    assert set(palette.FILLS) >= {box.role for sheet in map(sheet_of, NAMES) for d in sheet.diagrams
                                   for box, _ in drawing.boxes_of(d)} - {"stream"}  # fmt: skip
     for fill in ("ground", *palette.FILLS):
         assert contrast(chosen["ink"], chosen[fill]) >= 7
@@ -186,7 +207,7 @@ def test_words_and_lines_stand_out(chosen):
 
 def test_every_colour_turns_dark():
     """What has a colour has the class by which the dark palette replaces it."""
-    text = drawing.svg(SHEETS["others"])
+    text = drawing.svg(sheet_of("others"))
     style = text[text.index("<style>") : text.index("</style>")]
     body = text[text.index("</style>") :]
     for kind, attribute in (("f", "fill"), ("s", "stroke")):
@@ -234,7 +255,7 @@ def _unfiltered(kind, row, above):
 
 def test_drawn_words_end_where_they_are_measured_to_end():
     """The ink of a line reaches its measured end and not beyond, whatever fonts are here."""
-    lines = {shape.words: shape for shape in picture(SHEETS["two"]).drawn
+    lines = {shape.words: shape for shape in picture(sheet_of("two")).drawn
              if isinstance(shape, Text) and len(shape.words) < 40}  # fmt: skip
     longest = sorted(lines.values(), key=lambda line: -len(line.words))[:3]
     rows = [Text(4, 20 * n + 16, line.words, line.style) for n, line in enumerate(longest)]
