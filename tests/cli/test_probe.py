@@ -65,6 +65,13 @@ def test_a_config_is_measured_at_its_initial_values(workdir, capsys):
     assert other["loss"] != found["loss"] and other["step"] == 0
 
 
+def test_live_a_config_is_measured_at_what_it_starts_from(workdir, capsys):
+    config = tiny_run.config_file(workdir.parent, {}, layers=2)
+    found = measured(capsys, "--config", config, f"--config.start_from={workdir}")
+    trained = records.read_probe(records.RunFiles(workdir).probe(10))
+    assert found["loss"] == pytest.approx(trained["loss"], rel=1e-5)
+
+
 @pytest.mark.slow
 def test_live_batches_and_heads_and_into(workdir, tmp_path, capsys):
     file = tmp_path / "deep" / "probe.json"

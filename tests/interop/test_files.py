@@ -271,4 +271,8 @@ def test_variables_of_another_model_are_refused(saved, tmp_path):
     del params["final_norm"]
     with pytest.raises(SpecError, match="do not belong to the spec: final_norm/bias"):
         save(tmp_path / "new", loaded.spec, {"params": params})
+    leaf = np.full_like(params["position"]["table"], np.nan)
+    params = loaded.variables["params"] | {"position": {"table": leaf}}
+    with pytest.raises(SpecError, match="hold numbers in position/table that are not finite"):
+        save(tmp_path / "new", loaded.spec, {"params": params})
     assert not (tmp_path / "new").exists()

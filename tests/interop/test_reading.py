@@ -5,10 +5,11 @@ import dataclasses
 import pytest
 
 from jtransformer.interop import choose, family_named, family_of
-from jtransformer.interop.expressing import read_with, written
+from jtransformer.interop.expressing import other_dropout, read_with, written
 from jtransformer.interop.reading import ConfigReader
 from jtransformer.spec import (
     DotProduct,
+    Dropout,
     LinearScaling,
     Llama3Scaling,
     ModelSpec,
@@ -196,6 +197,25 @@ def test_a_scaling_without_counterpart_is_refused():
     spec = dataclasses.replace(presets.llama2_7b(), position=Rope(scaling=NTKScaling(factor=2.0)))
     with pytest.raises(SpecError, match="scaling.kind = 'ntk' has no counterpart"):
         written(family_named("llama"), spec)
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "given", "said"),
+    [
+        ("gpt2_small", "gpt2", Dropout(ffn=0.2), ["dropout.ffn = 0.2 is 0.0 in the family gpt2"]),
+        (
+            "t5_small",
+            "t5",
+            Dropout(embedding=0.3, attention=0.1, ffn=0.1, residual=0.1),
+            ["dropout.embedding = 0.3 is 0.1 in the family t5"],
+        ),
+        ("gpt2_small", "gpt2", Dropout(embedding=0.1, attention=0.2, residual=0.3), []),
+    ],
+)
+def test_dropout_that_a_family_has_no_field_for_is_said(name, family, given, said):
+    spec = dataclasses.replace(getattr(presets, name)(), dropout=given)
+    chosen = family_named(family)
+    assert list(other_dropout(chosen, spec, written(chosen, spec))) == said
 
 
 def test_a_model_of_no_family_is_told_what_each_lacks():
