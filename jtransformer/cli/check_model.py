@@ -176,8 +176,9 @@ class Calls:
     def outputs(self, parameters: Any, tokens: Any) -> Any:
         """Returns everything that the head computes."""
         import jax
+        from jax.core import Tracer
 
-        traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(parameters))
+        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(parameters))
         program = self._outputs_inside if traced else self._outputs
         return program(parameters, tokens, self.needed(len(tokens)))
 

@@ -13,7 +13,8 @@ differences are tried on the side that is ours, or on a model of ours read from 
 directory: pairing and direction of rotation, GELU, epsilon and places of norms, matrices that are
 transposed or packed otherwise, order and reshaping of heads, scales, masks, positions, labels,
 types of numbers. What makes the difference vanish is the answer. Where no side can be changed,
-relations between the two arrays are tried: another order of channels, a factor, a shift.
+relations between the two arrays are tried: another order of channels, a factor, a shift. Where
+gradients alone differ, it is other labels, gradients that are stopped, and those relations.
 
   --tokens IDS         ids, separated by spaces; rows by semicolons: "5 3 9; 1 2 7"
   --text TEXT          a text, where one side has a tokenizer

@@ -138,9 +138,12 @@ def _of_matrix(
         if local == "ffn" and name == "out":
             found.append(Capture(activation, module, "input", has_gradient=False))
         if name == "gate":
-            # No matrix reads it: what is multiplied by it stands between. It has a module of its own.
-            found += [Capture(activation, f"{module.rpartition('.')[0]}.{own}", "output", None, False)
-                      for own in ACTIVATIONS]  # fmt: skip
+            # It is multiplied before a matrix reads it, and comes out of a module of its own.
+            beside = module.rpartition(".")[0]
+            found += [
+                Capture(activation, f"{beside}.{own}", "output", has_gradient=False)
+                for own in ACTIVATIONS
+            ]
     return found
 
 
