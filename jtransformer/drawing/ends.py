@@ -6,12 +6,16 @@ from jtransformer.drawing.diagram import Box, Shape
 from jtransformer.drawing.site import Site
 from jtransformer.drawing.words import number, projection, typed
 from jtransformer.spec import (
+    Alibi,
     Classifier,
     Embedder,
     Encoder,
     EncoderDecoder,
     Learned,
+    NoPosition,
     RelativeBias,
+    Rope,
+    Shaw,
     Sinusoidal,
     T5Bias,
     Tagger,
@@ -82,7 +86,8 @@ def _positions(site: Site) -> list[Box]:
             )
             title = "Learned positions"
             return [site.box("position", "position", title, *facts, paths=("position",))]
-    return []
+        case NoPosition() | Rope() | T5Bias() | RelativeBias() | Alibi() | Shaw():
+            return []
 
 
 def _bias_table(site: Site) -> tuple[Box, ...]:
@@ -96,7 +101,7 @@ def _bias_table(site: Site) -> tuple[Box, ...]:
         case RelativeBias(max_distance=distance):
             rows, about = 2 * distance + 1, f"distances to {distance:,} tokens"
             title = "Bias of scores"
-        case _:
+        case NoPosition() | Sinusoidal() | Learned() | Rope() | Alibi() | Shaw():
             return ()
     facts = (f"table {rows:,} × {site.model.heads:,} heads", about, "shared by all layers")
     box = site.box("position_bias", "position", title, *facts, paths=("position_bias",))

@@ -13,7 +13,6 @@ from jtransformer.drawing.attention import cross_attention, self_attention
 from jtransformer.drawing.diagram import Box, Layers, Node, Residual
 from jtransformer.drawing.site import LAYER, Site
 from jtransformer.drawing.words import (
-    ACTIVATIONS,
     branch_scale_words,
     number,
     projection,
@@ -243,7 +242,8 @@ def feed_forward(site: Site) -> Box:
         values = ((f"ffn/{value}", shape),)
         return site.box(f"ffn/{name}", "product", name, fact, values=values, paths=paths)
 
-    words = ACTIVATIONS[model.ffn]
+    # The function that computes it, by its name.
+    words = F.FFN_KINDS[model.ffn].activation.__name__
     if model.gated:
         inputs = (matrix("gate", (D, Fw), "gate"), matrix("up", (D, Fw), "up"))
         title, output = f"{words} of gate, times up", "down"

@@ -92,7 +92,7 @@ class Site:
         self, path: str, *, about: str = "", values: tuple[tuple[str, Shape], ...] = ()
     ) -> Box:
         """Makes the box of a norm of the model."""
-        title, facts = norm_words(self.model)
+        title, settings = norm_words(self.model)
         key = path.removeprefix(LAYER)
         title = f"{title} {about}".strip()
-        return self.box(key, "norm", title, *facts, values=values, paths=(path,))
+        return self.box(key, "norm", title, settings, values=values, paths=(path,))

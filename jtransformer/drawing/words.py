@@ -1,40 +1,27 @@
 """How the choices of a spec are called in a diagram."""
 
+import dataclasses
+
 from jtransformer.drawing.diagram import Layers, Shape, parameters_within
 from jtransformer.spec import (
     Alibi,
-    DynamicTanh,
     FixedScale,
-    LayerNorm,
     LayerScale,
+    Learned,
     LinearScaling,
     Llama3Scaling,
     ModelSpec,
+    NoPosition,
+    NoScaling,
     NTKScaling,
     RelativeBias,
     ReZero,
-    RMSNorm,
     Rope,
-    ScaleNorm,
     Shaw,
+    Sinusoidal,
     T5Bias,
     YarnScaling,
 )
-
-ACTIVATIONS = {
-    "relu": "ReLU",
-    "relu_squared": "ReLU squared",
-    "gelu": "GELU",
-    "gelu_tanh": "GELU (tanh form)",
-    "silu": "SiLU",
-    "glu": "sigmoid",
-    "bilinear": "no activation",
-    "reglu": "ReLU",
-    "geglu": "GELU",
-    "geglu_tanh": "GELU (tanh form)",
-    "swiglu": "SiLU",
-}
-"""The activation of each feed-forward network; with a gate, that of the gate."""
 
 
 def number(value: float) -> str:
@@ -69,17 +56,16 @@ def projection(shapes: tuple[str, str], *, bias: bool) -> str:
     return " → ".join(shapes) + (", bias" if bias else "")
 
 
-def norm_words(model: ModelSpec) -> tuple[str, tuple[str, ...]]:
-    """Returns what the norm is called, and what is to be known of it."""
-    match model.norm:
-        case LayerNorm(epsilon=epsilon, bias=bias):
-            return "LayerNorm", (f"ε {number(epsilon)}, {'scale and bias' if bias else 'scale'}",)
-        case RMSNorm(epsilon=epsilon, unit_offset=unit_offset):
-            return "RMSNorm", (f"ε {number(epsilon)}, {'1 + scale' if unit_offset else 'scale'}",)
-        case ScaleNorm(epsilon=epsilon):
-            return "ScaleNorm", (f"ε {number(epsilon)}, one scale",)
-        case DynamicTanh(alpha=alpha):
-            return "Dynamic tanh", (f"slope starts at {number(alpha)}, scale and bias",)
+def norm_words(model: ModelSpec) -> tuple[str, str]:
+    """Returns what the norm is called, and its settings; a part it lacks is not among them."""
+    found = []
+    for field in dataclasses.fields(model.norm):
+        name, value = field.name.replace("_", " "), getattr(model.norm, field.name)
+        if value is True:
+            found.append(name)
+        elif value is not False:
+            found.append(f"{'ε' if name == 'epsilon' else name} {number(value)}")
+    return type(model.norm).__name__, ", ".join(found)
 
 
 def branch_scale_words(model: ModelSpec) -> str:
@@ -104,7 +90,8 @@ def bias_words(model: ModelSpec) -> str:
             return "+ ALiBi: a slope per head times the distance"
         case Shaw(values=values):
             return "+ vectors of the distance on keys" + (" and values" if values else "")
-    return ""
+        case NoPosition() | Sinusoidal() | Learned() | Rope():
+            return ""
 
 
 def rope_words(model: ModelSpec, position: Rope, *, windowed: bool) -> tuple[str, ...]:
@@ -143,7 +130,8 @@ def scaling_words(position: Rope) -> str:
                 f"Llama 3 scaling by {number(chosen.factor)} from {chosen.original_length:,} "
                 f"tokens, ramp {number(low)} to {number(high)}"
             )
-    return ""
+        case NoScaling():
+            return ""
 
 
 def group_words(group: Layers) -> tuple[str, str]:

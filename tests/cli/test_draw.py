@@ -40,7 +40,7 @@ def test_a_preset_in_the_terminal(capsys, monkeypatch):
     assert "  × 12: layers 0 to 11, 7,087,872 parameters each" in lines
     order = [text.index(words) for words in (
         "Token embedding", "Learned positions", "LayerNorm", "Self-attention", "█▄····",
-        "stream + branch", "Feed-forward", "GELU", "LayerNorm at the end", "Scores of tokens",
+        "stream + branch", "Feed-forward", "gelu_tanh", "LayerNorm at the end", "Scores of tokens",
     )]  # fmt: skip
     assert order == sorted(order)
 
