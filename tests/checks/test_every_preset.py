@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 import tiny_presets
-from quickly import quickly
 
 from jtransformer.checks import run_all
 from jtransformer.cli.check_laws import arguments
@@ -68,7 +67,7 @@ QUICK = (
 def asked(model):
     """Returns what `run_all` is given for a model."""
     subject = Judged("model", model, None, 0, None, "a model alone has no data", LENGTH)
-    given, reasons = arguments(subject, Calls(subject, quickly), available=10**12)
+    given, reasons = arguments(subject, Calls(subject), available=10**12)
     # Figures worked out by hand are those of functions, whatever the model.
     return given | {"reasons": reasons, "parts": None}
 
