@@ -174,9 +174,13 @@ def _shards(rules: Iterable[Rule], leaves: Mapping[str, Any], shard_bytes: int) 
 
 
 def _write_file(path: Path, tensors: Iterable[tuple[str, np.ndarray]]) -> None:
+    from safetensors import SafetensorError  # pyright: ignore[reportMissingImports]
     from safetensors.numpy import save_file  # pyright: ignore[reportMissingImports]
 
     # It writes the memory of an array as it lies there, so strides have to be the usual ones.
     content = {name: np.ascontiguousarray(array) for name, array in tensors}
     # What transformers asks for: who the numbers were written for.
-    save_file(content, path, {"format": "pt"})
+    try:
+        save_file(content, path, {"format": "pt"})
+    except SafetensorError as error:
+        raise OSError(f"{path} cannot be written: {error}") from None

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 from interop import references, rows_core
 from safetensors.numpy import load_file, save_file
 
-from jtransformer.interop import family_of, load
+from jtransformer.interop import family_of, load, save
 from jtransformer.interop.expressing import read_with
 from jtransformer.interop.files import SAFE, SAFE_INDEX
 from jtransformer.interop.mapping import flat
@@ -153,3 +154,14 @@ def test_rotary_positions_are_given_once_and_not_guessed(fields, said):
     with pytest.raises(SpecError) as caught:
         read_with(family_of(config), config, "the config", frozenset())
     assert said in str(caught.value)
+
+
+def test_a_full_disk_is_told_as_one(directory, tmp_path):
+    loaded, before = load(directory), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"model\.safetensors cannot be written"):
+            save(tmp_path / "new", loaded.spec, loaded.variables)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not (tmp_path / "new" / "config.json").exists()
