@@ -13,7 +13,7 @@ from rich.table import Table
 from jtransformer.sweep import CellRecord
 
 PLAIN_WIDTH = 140
-_remarks: TextIO | None = None
+_remarks_to: list[TextIO] = []
 MARKS = {"done": "●", "diverged": "✕", "failed": "!", "running": "◐", "pending": "·"}
 
 
@@ -160,10 +160,9 @@ def print_table(columns: Iterable[Any], title: str | None = None) -> None:
 
 def say(text: str) -> None:
     """Prints a line for the user; results go to stdout, remarks to stderr."""
-    print(text, file=_remarks or sys.stderr, flush=True)
+    print(text, file=_remarks_to[-1] if _remarks_to else sys.stderr, flush=True)
 
 
 def say_to(stream: TextIO) -> None:
     """Sends remarks of this process to `stream`, where stderr is left to libraries."""
-    global _remarks
-    _remarks = stream
+    _remarks_to.append(stream)
