@@ -26,7 +26,7 @@ jaxtyping.install_import_hook(CHECKED, "beartype.beartype")
 TESTS = pathlib.Path(__file__).parent
 
 # optax.adamw mixes dtypes, so these folders alone run under JAX's standard dtype promotion.
-STANDARD_PROMOTION = {"training", "cli", "ahead"}
+STANDARD_PROMOTION = {"training", "cli", "ahead", "experiments"}
 
 # A skip hides a law. Each has a reason, an owner and a date, and their number is bounded.
 MAX_SKIPS = int(os.environ.get("MOST_SKIPS", "4"))

@@ -243,7 +243,7 @@ def test_a_name_too_long_for_the_disk_is_refused(capsys, config, tmp_path):
     assert "cannot be written" in line
 
 
-SIZES = '''
+SIZES = """
 from typing import Literal
 
 from jtransformer.config import to_config
@@ -262,7 +262,7 @@ def get_sweep(size: str = "small"):
 
 def get_layout():
     return dict(data=2)
-'''
+"""
 
 
 def test_a_size_behind_a_config_file_reaches_each_function_that_takes_it(tmp_path):
