@@ -123,6 +123,7 @@ def test_time_is_measured_for_every_group(capsys, config):
     assert found["seconds"] == pytest.approx(sum(expected))
 
 
+@pytest.mark.slow
 def test_live_and_null_probes_take_time_where_runs_are_probed(capsys, config):
     with tiny_generation.compiled_quickly():
         found = [

@@ -99,6 +99,7 @@ def test_killed_in_mid_checkpoint_and_at_random(experiment, tmp_path):
     assert csv(workdir) == csv(quiet)
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_asks_to_be_started_again(experiment, tmp_path):
     config, quiet = experiment
     workdir = tmp_path / "out"
@@ -122,6 +123,7 @@ def test_a_closed_pipe_is_no_success(experiment, tmp_path):
     assert done.returncode == 1
 
 
+@pytest.mark.slow
 def test_another_environment_is_refused_unless_accepted(experiment, tmp_path):
     config, quiet = experiment
     workdir = tmp_path / "out"

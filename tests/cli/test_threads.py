@@ -39,6 +39,7 @@ def gradients(cores, **threads):
     return done.stdout
 
 
+@pytest.mark.slow
 @TWO_CORES
 def test_live_and_null_the_threads_move_bits_and_the_cores_do_not():
     assert gradients(1, NPROC="2") == gradients(2, NPROC="2") != gradients(2, NPROC="1")
@@ -90,6 +91,7 @@ def test_null_a_number_of_the_user_stays_and_what_is_none_does_not(monkeypatch):
     assert os.environ.pop("NPROC") == "3"
 
 
+@pytest.mark.slow
 def test_a_sweep_keeps_the_threads_that_it_began_with(tmp_path, monkeypatch):
     sweep = dict(scientific={"model.ffn": ("relu", "gelu")}, seeds=(0,))
     config, workdir = tiny_run.config_file(tmp_path, sweep, ffn="relu"), tmp_path / "out"

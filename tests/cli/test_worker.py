@@ -40,6 +40,7 @@ def planned(tmp_path_factory):
     return workdir
 
 
+@pytest.mark.slow
 def test_a_worker_whose_parent_has_gone_stops_and_one_without_goes_on_to_the_end(planned):
     orphan = worker(planned, "--parent", "1")
     assert orphan.returncode == REQUEUE and "everything is saved" in orphan.stderr

@@ -194,6 +194,7 @@ def test_the_first_direction_matters_for_a_while_only():
     )
 
 
+@pytest.mark.slow
 def test_padding_and_other_rows_change_nothing():
     spec = SPECS["two"]
     sample = sample_of(spec, source_vocabulary=spec.source_vocabulary)

@@ -171,6 +171,7 @@ def test_law_stopped_anywhere_and_continued_each_run_ends_at_the_same_bits(
     assert_same(runs, tmp_path, quiet(execution))
 
 
+@pytest.mark.slow
 def test_a_group_is_compiled_once(runs, quiet):
     for execution in TOGETHER.values():
         quiet(execution)
