@@ -246,7 +246,11 @@ LIVE = {
 def test_live_each_part_moves_its_measure(path):
     spec, sample = VARIANTS["branch"], sample_of(VARIANTS["branch"])
     # Not by one factor, which the norm of a branch takes off again.
-    own = edited(parameters_of(spec), path, lambda x: x * jnp.linspace(1, 3, x.shape[-1]))
+    own = edited(
+        parameters_of(spec),
+        path,
+        lambda x: x * jnp.broadcast_to(jnp.linspace(1, 3, x.shape[-1]), x.shape),
+    )
     found, expected = measured(spec, sample, own), measured(spec, sample)
 
     def moved(pick):
