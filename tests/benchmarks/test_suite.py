@@ -25,6 +25,7 @@ def lines(folder):
     return [json.loads(line) for line in text.splitlines()]
 
 
+@pytest.mark.slow
 def test_the_suite_measures_and_writes_its_page(tmp_path, capsys):
     """In one run: two JAX peers, and one that no Python here has."""
     present = ["ours", "linen"]

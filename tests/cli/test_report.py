@@ -76,6 +76,7 @@ def test_a_sweep_that_is_over_is_written_and_left(capsys, tmp_path):
     assert 'http-equiv="refresh"' not in page and records.report_is_current(workdir, __version__)
 
 
+@pytest.mark.slow
 def test_a_watch_writes_when_records_change_and_stops_when_asked(tmp_path):
     workdir = write_sweep(tmp_path / "begun", BEGUN)
     ended = write_sweep(tmp_path / "ended", FEW)

@@ -116,6 +116,7 @@ def test_labels_of_a_loss_that_is_not_returned_are_named(trace):
     assert (best.kind, best.words) == ("label shift", "with labels shifted twice")
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_summed_is_a_factor_of_its_gradients(trace):
     """No known difference of a model does it; two arrays have that relation."""
     summed = trace._replace(
