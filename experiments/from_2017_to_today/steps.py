@@ -1,4 +1,4 @@
-"""Prints what each step of a finished sweep of config.py gains over the step before it.
+"""Prints by how much each step of a finished sweep of config.py differs from the one before.
 
 Command: python experiments/from_2017_to_today/steps.py --workdir runs/from_2017
 
@@ -24,7 +24,7 @@ def table(workdir: Path) -> str:
     raw = {name: step.p for name, step in steps.items() if step.p is not None}
     adjusted = stats.adjust(raw, len(steps), "holm")
     lines = [
-        f"| step | validation NLL ({analysis.data['loss_unit']}) | gain of the step | p (Holm) |",
+        f"| step | validation NLL ({analysis.data['loss_unit']}) | difference to the step before | p (Holm) |",
         "| --- | ---: | ---: | ---: |",
     ]
     for name in names:
