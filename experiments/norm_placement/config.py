@@ -29,7 +29,7 @@ def get_config(size: Literal["small", "paper"] = "small"):
     """One run: pre-LN with warm-up."""
     if size == "small":
         run = presets.decoder_lm(width=64, layers=6)
-        run = presets.with_budget(run, length=32, batch_size=16, steps=150)
+        run = presets.with_budget(run, length=32, batch_size=16, steps=200)
     else:
         run = presets.for_accelerator(presets.decoder_lm(width=512, layers=12))
         run = presets.with_budget(run, length=512, batch_size=256, steps=50_000)
@@ -44,11 +44,11 @@ def get_config(size: Literal["small", "paper"] = "small"):
 
 def get_sweep(size: str = "small"):
     """Four placements, each with and without warm-up, each over the same learning rates."""
-    rates = (1e-3, 4e-3, 1.6e-2, 6.4e-2) if size == "small" else (2.5e-4, 5e-4, 1e-3, 2e-3)
+    rates = (2.5e-4, 1e-3, 4e-3, 1.6e-2) if size == "small" else (2.5e-4, 5e-4, 1e-3, 2e-3)
     return dict(
         scientific={
             "model.norm_placement": ("pre", "post", "sandwich", "deepnorm"),
-            "schedule.warmup_cosine.warmup_steps": (15 if size == "small" else 5_000, 0),
+            "schedule.warmup_cosine.warmup_steps": (20 if size == "small" else 5_000, 0),
         },
         nuisance={"optimizer.learning_rate": rates},
         seeds=(0, 1, 2),
