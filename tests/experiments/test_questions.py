@@ -92,6 +92,8 @@ def test_a_question_says_what_it_expects_and_where_the_answer_is(name):
         assert part in question, part
     assert FILES[name].relative_to(ROOT.parent).as_posix() in question
     result = (FILES[name].parent / "RESULT.md").read_text(encoding="utf-8")
+    if "\nNot run yet." in result:
+        return
     assert re.search(r"Run on 20\d\d-\d\d-\d\d at commit [0-9a-f]{7}", result)
     for part in ("## What was found", "## What was not found"):
         assert part in result, part
