@@ -216,9 +216,11 @@ def test_a_mistake_that_only_a_process_can_find_is_one_sentence(config, tmp_path
 @pytest.mark.slow
 def test_a_run_in_use_is_one_sentence(config, tmp_path):
     workdir = tmp_path / "run"
-    process = start(config, workdir, "--processes=2", *LONG)
+    # So long that the first still trains when the second has started, however busy the machine is.
+    words = ["--processes=2", *LONG, "--config.training.steps=60000"]
+    process = start(config, workdir, *words)
     wait_until(has_rows(workdir, 1), process)
-    second = start(config, workdir, "--processes=2", *LONG)
+    second = start(config, workdir, *words)
     try:
         code, errors = finish(second, workdir)
         assert code == 2 and len(errors) == 1 and "is in use by process" in errors[0]
