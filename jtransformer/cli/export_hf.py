@@ -27,7 +27,7 @@ from jtransformer.cli.run_directory import BEST, NEWEST, read_about, read_state
 from jtransformer.spec import SpecError, from_tree
 
 USAGE = "jtransformer export_hf RUN DIR"
-CONFIG = "config.json"
+CONFIG, GENERATION = "config.json", "generation_config.json"
 
 
 def run(argv: list[str]) -> int:
@@ -52,14 +52,15 @@ def run(argv: list[str]) -> int:
         saved = interop.save(
             place, spec.model, {"params": state.evaluated}, family=family, config=config
         )
-        carried = _carry_tokenizer(files, folder, place)
+        carried = _carry_files(files, folder, place)
     for sentence in saved.other_dropout:
         say(f"Not written, which training there would miss: {sentence}.")
+    tokenizer = [name for name in carried if name != GENERATION]
     found = {
         "directory": str(directory),
         "family": saved.family,
         "step": step,
-        "tokenizer": carried,
+        "tokenizer": tokenizer,
         "other_dropout": saved.other_dropout,
     }
     if values.json:
@@ -67,12 +68,13 @@ def run(argv: list[str]) -> int:
         return 0
     print(f"{directory} is a model of the family {saved.family}: {described(spec.model)}")
     print(f"  step       {step}")
-    print(f"  tokenizer  {', '.join(carried) or 'none: it has no form that transformers reads'}")
+    lacking = "it has no form that transformers reads" if folder is None else "it came without one"
+    print(f"  tokenizer  {', '.join(tokenizer) or f'none: {lacking}'}")
     return 0
 
 
-def _carry_tokenizer(files: records.RunFiles, folder: Path | None, directory: Path) -> list[str]:
-    """Writes the files of the tokenizer; returns their names."""
+def _carry_files(files: records.RunFiles, folder: Path | None, directory: Path) -> list[str]:
+    """Writes the files of the tokenizer, and what steers generation; returns their names."""
     if folder is not None:
         return carry(tuple(p for p in sorted(folder.iterdir()) if p.name != CONFIG), directory)
     content: Any = records.read_json(files.tokenizer)

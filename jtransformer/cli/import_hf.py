@@ -5,8 +5,9 @@ usage: jtransformer import_hf DIR --workdir RUN [flags]
 DIR holds config.json and the weights: safetensors, in one file or in shards, or pickled ones, which
 torch reads without running what they may hold. Every field of config.json is used, known not to
 matter, or refused by its name; every tensor is used once, and what is missing or left over is
-listed. RUN can then be given to generate, evaluate, check, probe, diff and export_hf. The files of
-the tokenizer come along, and generate uses them.
+listed. RUN can then be given to generate, evaluate, check, probe, diff and export_hf, and as
+--config.start_from to train and sweep. The files of the tokenizer come along, and generate uses
+them.
 
 A run reads text that it is measured on: where there is a tokenizer and the model continues texts,
 that is the King James Bible, or the text that you name.

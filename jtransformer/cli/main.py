@@ -55,11 +55,12 @@ def main(argv: list[str] | None = None) -> int:
             f"jtransformer: {name!r} is not a command; {nearest(name, COMMANDS)}.", file=sys.stderr
         )
         return USER_ERROR
+    # Before the command is imported: JAX reads these variables when it is.
+    quiet_libraries()
+    spare_missing_tpu(os.environ)
     command = importlib.import_module(f"jtransformer.cli.{name}")
     if any(flag in ("--help", "-h") for flag in rest):
         return _guarded(name, lambda: _print((command.__doc__ or "").strip()))
-    quiet_libraries()
-    spare_missing_tpu(os.environ)
     return _guarded(name, lambda: command.run(rest))
 
 

@@ -2,6 +2,8 @@
 
 usage: jtransformer status --workdir DIR [--json]
 
+Below the counts stands why each failed run failed. --json prints the counts as one JSON object.
+
 example: jtransformer status --workdir runs/norm_and_ffn
 """
 

@@ -2,6 +2,9 @@
 
 usage: jtransformer train --config FILE --workdir DIR [--config.PATH=VALUE ...] [flags]
 
+  --config FILE          a Python file with get_config()
+  --config.PATH=VALUE    change one setting of it, e.g. --config.training.steps=100
+  --workdir DIR          where the run and its checkpoints are written
   --mesh LAYOUT          spread the run over devices, e.g. fsdp=4,tensor=2: how many divide the rows
                          (data), rows and parameters (fsdp), heads, hidden units and vocabulary
                          (tensor), tokens (sequence); shard_optimizer=true divides the optimizer's
@@ -21,6 +24,9 @@ With several processes every process of the run is given the same command, the w
 that all of them reach, and what is written there is the same as by one process.
 
 example: jtransformer train --config experiments/norm_and_ffn/config.py --workdir runs/one
+
+exit code: 0, also where the run diverges; 1 if it failed; 2 for a mistake in the input; 75 if it
+was asked to stop (SIGTERM) and should be started again.
 """
 
 import contextlib

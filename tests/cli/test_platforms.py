@@ -102,10 +102,11 @@ def test_a_process_on_another_host_chooses_anew(machine):
     importlib.util.find_spec("libtpu") is None,
     reason="needs libtpu, of the extra tpu-plan, as CI has it (owner: maintainers, 2026-12-01)",
 )
-def test_a_command_is_clean_where_libtpu_is_installed_and_there_is_no_tpu(tmp_path):
+@pytest.mark.parametrize("command", ["count", "draw"])  # the second one's import is JAX's too
+def test_a_command_is_clean_where_libtpu_is_installed_and_there_is_no_tpu(command, tmp_path):
     config = tiny_run.config_file(tmp_path, {}, ffn="relu")
     own = {name: word for name, word in os.environ.items() if name not in ("JAX_PLATFORMS", CHOSEN)}
-    words = [sys.executable, "-c", COMMAND, "count", "--config", str(config), "--json"]
+    words = [sys.executable, "-c", COMMAND, command, "--config", str(config), "--json"]
     done = subprocess.run(words, env=own, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     seconds, has_libtpu = done.stdout.splitlines()[-1].split()

@@ -168,7 +168,8 @@ def test_a_model_without_a_tokenizer_is_imported(reference, capsys, tmp_path):
     assert found["parameters"] == sum(p.numel() for p in model.parameters())
     assert "without a tokenizer" in refused(capsys, "generate", "--workdir", run, "--prompt", "a")
     assert "without a tokenizer" in refused(capsys, "evaluate", "--workdir", run)
-    said(capsys, "export_hf", run, tmp_path / "again", "--json")
+    assert said(capsys, "export_hf", run, tmp_path / "again", "--json")["tokenizer"] == []
+    assert (tmp_path / "again/generation_config.json").exists()
     assert flat(load(tmp_path / "again").variables).keys()
     del directory
 
