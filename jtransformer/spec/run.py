@@ -252,7 +252,7 @@ def _schedule(run: RunSpec) -> None:
         raise SpecError(
             f"schedule.{schedule.kind}.warmup_steps",
             f"must not exceed training.steps, got {schedule.warmup_steps} and "
-            f"{steps}; the peak rate would never be reached.",
+            f"{steps}: the peak rate would never be reached; use at most {steps}.",
         )
     if isinstance(schedule, WarmupStableDecay):
         if schedule.warmup_steps + schedule.decay_steps > steps:
