@@ -24,7 +24,8 @@ def table(workdir: Path) -> str:
     raw = {name: step.p for name, step in steps.items() if step.p is not None}
     adjusted = stats.adjust(raw, len(steps), "holm")
     lines = [
-        f"| step | validation NLL ({analysis.data['loss_unit']}) | difference to the step before | p (Holm) |",
+        f"| step | validation NLL ({analysis.data['loss_unit']}) | "
+        "difference to the step before | p (Holm) |",
         "| --- | ---: | ---: | ---: |",
     ]
     for name in names:

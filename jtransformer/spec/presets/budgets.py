@@ -35,6 +35,6 @@ def with_budget(run: RunSpec, *, length: int, batch_size: int, steps: int) -> Ru
 
 def for_accelerator(run: RunSpec) -> RunSpec:
     """Returns the run with its layers scanned, which compiles once for all, and in bfloat16."""
-    parts = {field.name: "bfloat16" for field in dataclasses.fields(Precision)}
-    model = dataclasses.replace(run.model, scan_layers=True, precision=Precision(**parts))
+    precision = Precision(stream="bfloat16", attention="bfloat16", ffn="bfloat16", head="bfloat16")
+    model = dataclasses.replace(run.model, scan_layers=True, precision=precision)
     return dataclasses.replace(run, model=model)
