@@ -182,3 +182,18 @@ def test_translation_has_the_recipe_of_2017():
     sizes = ("vocabulary", "width", "layers", "heads", "ffn_width", "stack")
     same = {name: getattr(run.model, name) for name in sizes}
     assert run.model == dataclasses.replace(base, **same)
+
+
+def test_a_run_for_an_accelerator_is_scanned_and_in_bfloat16_in_every_part():
+    run = presets.for_accelerator(presets.decoder_lm())
+    parts = dataclasses.asdict(run.model.precision)
+    assert run.model.scan_layers and set(parts.values()) == {"bfloat16"} and len(parts) == 4
+
+
+def test_a_budget_is_what_was_asked_and_halves_its_evaluations():
+    run = presets.with_budget(presets.decoder_lm(), length=8, batch_size=3, steps=200)
+    training = run.training
+    assert (run.data.length, training.batch_size, training.steps) == (8, 3, 200)
+    assert run.schedule.warmup_steps == 20 and training.log_every == 10
+    assert training.evaluate_every == training.checkpoint_every == 100
+    assert run.model == presets.decoder_lm().model
