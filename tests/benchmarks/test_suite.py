@@ -74,7 +74,7 @@ def test_each_size_is_trained_in_a_process_of_its_own(tmp_path):
     bench.close()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_all_parts_measure(tmp_path):
     journal = Journal(tmp_path / suite.NAME, {})
     bench = Bench(journal, ["ours"], {}, Plan(rounds=2, seconds=0.01))

@@ -271,7 +271,7 @@ def test_unwritable_and_full_disks_are_refused_before_any_work(experiment, tmp_p
         assert refused.returncode == 2 and message in refused.stderr, refused.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_killed_at_many_random_moments(experiment, tmp_path):
     config, quiet = experiment
     workdir = tmp_path / "out"

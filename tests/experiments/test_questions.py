@@ -107,8 +107,16 @@ def text(tmp_path_factory):
     return path
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FILES)
+ASKED = ("ffn_family", "positions", "from_2017_to_today")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ASKED else pytest.mark.exhaustive)
+        for name in FILES
+    ],
+)
 def test_a_shortened_question_ends_in_a_page_and_in_what_is_made_of_it(
     name, text, tmp_path, capsys, monkeypatch
 ):

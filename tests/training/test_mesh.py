@@ -68,7 +68,7 @@ def test_every_mesh_of_eight_devices_gives_the_losses_of_one():
     assert 1 / 8 <= rows_alone["moments"] < 0.16
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_model_has_the_losses_of_one_device():
     others = [SPANS, *(name for name in MODELS if name not in (DROPPING, ROUNDED))]
     for found in losses_of(others, THREE, [8]).values():
