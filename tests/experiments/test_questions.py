@@ -107,7 +107,7 @@ def text(tmp_path_factory):
     return path
 
 
-ASKED = ("ffn_family", "positions", "from_2017_to_today")
+ASKED = ("ffn_family", "from_2017_to_today")
 
 
 @pytest.mark.parametrize(
