@@ -20,7 +20,7 @@ FEW, MANY = 100, 2_000
 
 
 def sweeps_and(names, fast, slow):
-    """Runs the first case on few sweeps always, and all on many where slow tests are run."""
+    """Runs the first case on few sweeps always, and all on many before a release."""
     cases = [pytest.param(FEW, *fast)]
     cases += [pytest.param(MANY, *case, marks=pytest.mark.exhaustive) for case in (fast, *slow)]
     return pytest.mark.parametrize(", ".join(["sweeps", *names]), cases)
