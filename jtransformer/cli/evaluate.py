@@ -82,7 +82,7 @@ def _at_length(spec: RunSpec, length: int) -> RunSpec:
     try:
         return dataclasses.replace(spec, data=dataclasses.replace(spec.data, length=length))
     except SpecError as error:
-        raise SpecError("--length", f"= {length} is too long for this run: {error}") from None
+        raise SpecError("--length", f"= {length} does not suit this run: {error}") from None
 
 
 def _print(found: dict[str, Any], shown: list[str]) -> None:

@@ -150,4 +150,4 @@ def test_rows_of_another_length_are_read(capsys, tmp_path):
     assert found[6] == measured(capsys, "--workdir", workdir)
     assert found[6]["nll"] != found[12]["nll"]
     assert cli.main(["evaluate", "--workdir", str(workdir), "--length=13"]) == 2
-    assert "--length = 13 is too long for this run" in capsys.readouterr().err
+    assert "--length = 13 does not suit this run" in capsys.readouterr().err
